@@ -1,0 +1,3 @@
+"""The contract between Perdure's parts: events and messages from proto/, and the envelope they
+travel in.
+"""

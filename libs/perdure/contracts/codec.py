@@ -1,0 +1,70 @@
+"""Events to and from canonical JSON (in the log) and binary protobuf (on the wire)."""
+
+import json
+from functools import cache
+from typing import Any
+
+import rfc8785
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+from perdure.contracts.envelope import RecordedEvent
+from perdure.contracts.v1 import envelope_pb2, events_pb2
+from perdure.errors import DamagedLog
+
+
+def canonical_json(value: Any) -> str:
+    """`value` as JSON text after RFC 8785: one value has one text, so that it can be hashed."""
+    return rfc8785.dumps(value).decode()
+
+
+def to_dict(message: Message) -> dict[str, Any]:
+    """`message` as plain JSON values under its proto field names, fields at their default
+    included.
+    """
+    return json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def to_json(message: Message) -> str:
+    """`message` as canonical JSON."""
+    return canonical_json(to_dict(message))
+
+
+@cache
+def event_class(event_type: str) -> type[Message]:
+    """The class of an event. Raises DamagedLog for a name that the contract does not know."""
+    found = getattr(events_pb2, event_type, None)
+    if not (isinstance(found, type) and issubclass(found, Message)):
+        raise DamagedLog(
+            f"event type {event_type!r} is unknown to this version of Perdure: "
+            "run a version at least as new as the one that wrote it"
+        )
+    return found
+
+
+def from_json(event_type: str, text: str) -> Message:
+    """The event that `to_json` wrote. Fields that this version does not know are passed over."""
+    return json_format.Parse(text, event_class(event_type)(), ignore_unknown_fields=True)
+
+
+def from_dict(event_type: str, value: dict[str, Any]) -> Message:
+    """The event that `to_dict` gave."""
+    return from_json(event_type, json.dumps(value))
+
+
+def to_envelope(event: RecordedEvent) -> envelope_pb2.Envelope:
+    """`event` in its form for the wire."""
+    return envelope_pb2.Envelope(
+        id=event.id,
+        stream=event.stream,
+        version=event.version,
+        position=event.position,
+        type=event.type,
+        time=event.time,
+        correlation_id=event.correlation_id,
+        causation_id=event.causation_id,
+        source=event.source,
+        data=event.data.SerializeToString(),
+    )
