@@ -1,0 +1,1 @@
+"""Messages between services: at least once, in order per queue, confirmed."""
