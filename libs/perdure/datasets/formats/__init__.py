@@ -1,0 +1,1 @@
+"""Readers of annotation formats: each gives Annotations and records findings."""

@@ -1,0 +1,181 @@
+"""The YOLO format: images, one label file for each, and a data.yaml (or just folders)."""
+
+import posixpath
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from perdure.datasets.annotation import AnnotatedImage, Annotations, Box
+from perdure.datasets.findings import Fault, Findings, Severity
+from perdure.datasets.formats.yolo_config import MAX_CONFIG_BYTES, YoloConfig, parse_config
+from perdure.datasets.formats.yolo_layout import label_name, split_images
+from perdure.datasets.formats.yolo_rows import parse_row
+from perdure.datasets.text import MAX_TEXT_BYTES, decode_text, lines
+from perdure.datasets.tree import Tree, read_tree
+
+FORMAT: Final = "yolo"
+
+_CONFIG_NAMES: Final = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
+_CLASSES_FILE: Final = "classes.txt"
+# Text files that tools put beside labels and that hold none.
+_NO_LABELS: Final = frozenset({"classes.txt", "train.txt", "val.txt", "valid.txt", "test.txt"})
+
+
+def read_yolo(folder: Path, findings: Findings) -> Annotations:
+    """Read a YOLO data set; whatever is wrong with it goes to `findings`, with file and line."""
+    tree = read_tree(folder, findings)
+    config_file, config = _config(tree, findings)
+    splits = split_images(tree, config, config_file, findings)
+    if not splits:
+        findings.error(
+            "files.no-images",
+            config_file,
+            "",
+            "a data set has images",
+            "give a folder with data.yaml, or with the folders images and labels",
+        )
+    _check_stems(splits, findings)
+    names = config.classes or (None if config_file else _classes_file(tree, findings))
+    class_count = len(names) if names else None
+    images = []
+    for name, split in sorted(splits.items()):
+        boxes = _read_labels(tree, label_name(name), class_count, findings)
+        images.append(AnnotatedImage(name, tree.files[name], boxes, split))
+    _report_files(tree, splits, findings)
+    used = {box[0] for image in images for box in image.boxes}
+    classes = names if names is not None else _made_up(used, bool(config_file), findings)
+    _check_use(classes, used, config_file, findings)
+    return Annotations(FORMAT, classes, tuple(images))
+
+
+def _config(tree: Tree, findings: Findings) -> tuple[str, YoloConfig]:
+    """The name of data.yaml, "" when there is none, and what it says."""
+    here = sorted(name for name in tree.files if name.lower().endswith((".yaml", ".yml")))
+    here = [name for name in here if "/" not in name]
+    preferred = [name for name in _CONFIG_NAMES if name in here]
+    if not here:
+        return "", YoloConfig()
+    if not preferred and len(here) > 1:
+        rule = f"a data set has one data.yaml; here are {', '.join(here)}"
+        findings.error("yaml.ambiguous", here[0], "", rule, "rename the right one to data.yaml")
+    file = preferred[0] if preferred else here[0]
+    if tree.files[file].stat().st_size > MAX_CONFIG_BYTES:
+        rule = f"data.yaml has at most {MAX_CONFIG_BYTES} bytes"
+        findings.error("yaml.invalid", file, "", rule, "correct the file, or remove it")
+        return file, YoloConfig()
+    text, fault = decode_text(tree.files[file].read_bytes())
+    if fault:
+        findings.add(fault, file)
+    return file, parse_config(text, file, findings) if text is not None else YoloConfig()
+
+
+def _check_stems(images: Iterable[str], findings: Findings) -> None:
+    owners: dict[str, str] = {}
+    for image in sorted(images):
+        owner = owners.setdefault(label_name(image), image)
+        if owner != image:
+            findings.error(
+                "files.stem-collision",
+                image,
+                owner,
+                f"images have label files of their own; both would read {label_name(image)}",
+                "rename one of the images, and give it labels",
+            )
+
+
+def _read_labels(
+    tree: Tree, name: str, class_count: int | None, findings: Findings
+) -> tuple[Box, ...]:
+    path = tree.files.get(name)
+    if path is None:
+        return ()
+    if path.stat().st_size > MAX_TEXT_BYTES:
+        rule = f"a label file has at most {MAX_TEXT_BYTES} bytes"
+        findings.error("files.too-large", name, "", rule, "check what wrote it")
+        return ()
+    text, fault = decode_text(path.read_bytes())
+    if fault:
+        findings.add(fault, name)
+    boxes: dict[Box, int] = {}
+    for number, line in enumerate(lines(text or ""), start=1):
+        if not line.strip():
+            continue
+        row = parse_row(line, class_count)
+        for found in row.faults:
+            findings.add(found, name, number)
+        if row.box is not None and boxes.setdefault(row.box, number) != number:
+            rule = f"a box occurs once; this one is in line {boxes[row.box]}"
+            note = Fault(Severity.INFO, "label.duplicate", line, rule, "it was read once")
+            findings.add(note, name, number)
+    return tuple(boxes)
+
+
+def _classes_file(tree: Tree, findings: Findings) -> tuple[str, ...] | None:
+    """The names in classes.txt, which labelling tools write; None without one."""
+    file = next(
+        (name for name in (_CLASSES_FILE, f"labels/{_CLASSES_FILE}") if name in tree.files), None
+    )
+    if file is None or tree.files[file].stat().st_size > MAX_CONFIG_BYTES:
+        return None
+    text, fault = decode_text(tree.files[file].read_bytes())
+    if fault:
+        findings.add(fault, file)
+    names = tuple(line.strip() for line in lines((text or "").strip()))
+    if len(set(names)) != len(names) or not all(name and name.isprintable() for name in names):
+        rule = "each line names one class, and no two are equal"
+        findings.error("classes.names", file, "", rule, "correct the file, or write a data.yaml")
+        return None
+    return names
+
+
+def _made_up(used: set[int], has_config: bool, findings: Findings) -> tuple[str, ...]:
+    names = tuple(f"class{index}" for index in range(max(used, default=-1) + 1))
+    if names and not has_config:  # with a data.yaml its missing names are an error already
+        findings.warning(
+            "classes.unnamed",
+            "",
+            ", ".join(names),
+            "classes have names",
+            "names were made up: add a data.yaml with names, or a classes.txt",
+        )
+    return names
+
+
+def _report_files(tree: Tree, images: Iterable[str], findings: Findings) -> None:
+    images = set(images)
+    missing = sorted(image for image in images if label_name(image) not in tree.files)
+    if missing:
+        findings.warning(
+            "files.background",
+            missing[0],
+            f"{len(missing)} of {len(images)} images",
+            "an image has a label file, empty when nothing is on it",
+            "they count as background; add label files where that is wrong",
+        )
+    every_label = {label_name(image) for image in tree.images()}
+    label_folders = {posixpath.dirname(label_name(image)) for image in images}
+    for name in sorted(tree.files):
+        is_label = name.endswith(".txt") and posixpath.basename(name) not in _NO_LABELS
+        if is_label and posixpath.dirname(name) in label_folders and name not in every_label:
+            rule, advice = "a label file belongs to an image", "add the image or remove the file"
+            findings.warning("files.label-without-image", name, "", rule, advice)
+
+
+def _check_use(
+    classes: tuple[str, ...], used: set[int], config_file: str, findings: Findings
+) -> None:
+    if not used:
+        if any(found.severity is Severity.ERROR for found in findings.collected):
+            return  # boxes may be missing because of those errors
+        rule, advice = "a data set has at least one box", "see that labels lie where they should"
+        findings.error("label.none", config_file, "", rule, advice)
+        return
+    unused = [name for index, name in enumerate(classes) if index not in used]
+    if unused:
+        findings.warning(
+            "classes.unused",
+            config_file,
+            ", ".join(unused),
+            "every class has boxes",
+            "the model cannot learn these: label some, or remove the names",
+        )

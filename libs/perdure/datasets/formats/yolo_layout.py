@@ -1,0 +1,185 @@
+"""Which images a YOLO data set has, and the splits they are in."""
+
+import posixpath
+from typing import Final
+
+from perdure.datasets.annotation import SplitName
+from perdure.datasets.findings import Fault, Findings, Severity
+from perdure.datasets.formats.yolo_config import YoloConfig
+from perdure.datasets.text import MAX_TEXT_BYTES, decode_text, lines
+from perdure.datasets.tree import Tree, is_image
+
+_SPLITS: Final[dict[str, SplitName | None]] = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": None,  # kept for the user's own final test: neither trained on nor evaluated on
+    "testing": None,
+}
+_LIST_SUFFIX: Final = ".txt"
+
+
+def split_images(
+    tree: Tree, config: YoloConfig, config_file: str, findings: Findings
+) -> dict[str, SplitName | None]:
+    """The images to import, by name, each with the split it is given in (None: in none)."""
+    if "train" in config.splits or "val" in config.splits:
+        return _from_config(tree, config, config_file, findings)
+    return _from_folders(tree, findings)
+
+
+def label_name(image: str) -> str:
+    """Where an image's labels lie: `labels` for the last `images` folder, or beside the image."""
+    parts = posixpath.splitext(image)[0].split("/")
+    for place in range(len(parts) - 2, -1, -1):
+        if parts[place] == "images":
+            parts[place] = "labels"
+            break
+    return "/".join(parts) + ".txt"
+
+
+def _from_folders(tree: Tree, findings: Findings) -> dict[str, SplitName | None]:
+    images = tree.images()
+    in_images = [name for name in images if "images" in name.split("/")[:-1]]
+    found: dict[str, SplitName | None] = {}
+    left_out = 0
+    for name in in_images or images:
+        # COCO's folders are called train2017 and val2017.
+        folders = [part.lower().rstrip("0123456789") for part in name.split("/")[:-1]]
+        named = next((part for part in folders if part in _SPLITS), None)
+        if named is not None and _SPLITS[named] is None:
+            left_out += 1
+        else:
+            found[name] = _SPLITS[named] if named is not None else None
+    _report_left_out(left_out, findings)
+    return found
+
+
+def _from_config(
+    tree: Tree, config: YoloConfig, config_file: str, findings: Findings
+) -> dict[str, SplitName | None]:
+    found: dict[str, SplitName | None] = {}
+    names: tuple[SplitName, SplitName] = ("train", "val")
+    for split in names:
+        for place in config.splits.get(split, ()):
+            for image in _images_at(tree, config, place, config_file, findings):
+                if found.setdefault(image, split) != split:
+                    findings.error(
+                        "split.leakage",
+                        image,
+                        "",
+                        "an image is in train or in val, not in both",
+                        f"correct {config_file}; without val Perdure makes a split itself",
+                    )
+    left_out = {
+        image
+        for place in config.splits.get("test", ())
+        for image in _images_at(tree, config, place, config_file, Findings())
+    }
+    _report_left_out(len(left_out.difference(found)), findings)
+    return found
+
+
+def _report_left_out(count: int, findings: Findings) -> None:
+    if count:
+        findings.warning(
+            "split.test-left-out",
+            "",
+            f"{count} images",
+            "only train and val are imported",
+            "keep the test images for a test of your own",
+        )
+
+
+def _images_at(
+    tree: Tree, config: YoloConfig, place: str, config_file: str, findings: Findings
+) -> list[str]:
+    found = _locate(tree, config, place, config_file, findings)
+    if found is None:
+        return []
+    if found in tree.folders:
+        return tree.under(found)
+    if found.lower().endswith(_LIST_SUFFIX):
+        return _listed(tree, found, findings)
+    rule = "a split is a folder or a .txt file that lists images"
+    findings.error("yaml.path", config_file, place, rule, "write train: images/train")
+    return []
+
+
+def _locate(
+    tree: Tree, config: YoloConfig, place: str, config_file: str, findings: Findings
+) -> str | None:
+    """The folder or list file that an entry of data.yaml means."""
+    literal = tree.inside(posixpath.join(config.path, place.replace("\\", "/")))
+    if literal is not None and tree.exists(literal):
+        return literal
+    candidates = _alternatives(tree, config.path, place)
+    if len(candidates) == 1:
+        rule = "the folders of data.yaml exist in the data set"
+        findings.info("yaml.path", config_file, place, rule, f"{candidates[0]} was read instead")
+        return candidates[0]
+    if candidates:
+        rule = f"this could mean {' or '.join(candidates)}"
+        advice = "write the one that is meant, relative to data.yaml"
+    else:
+        rule = "the folders of data.yaml exist in the data set"
+        advice = "correct the entry, or add the folder"
+    findings.error("yaml.path", config_file, place, rule, advice)
+    return None
+
+
+def _alternatives(tree: Tree, path: str, place: str) -> list[str]:
+    """What exists of that name when the beginning of `path` is left out.
+
+    Of a place that lies outside of the data set, its own beginning may be left out too: it comes
+    from the machine on which data.yaml was written.
+    """
+    outside = tree.inside(place) is None
+    parts = _parts(place)
+    before = [] if place.startswith("/") else _parts(path)
+    joined = before + parts
+    found = [
+        ending
+        for start in range(len(before) + 1)
+        if tree.exists(ending := "/".join(joined[start:]))
+    ]
+    if found or not outside:
+        return found
+    endings = ("/".join(parts[start:]) for start in range(len(parts)))
+    return [ending for ending in endings if tree.exists(ending)][:1]
+
+
+def _parts(place: str) -> list[str]:
+    return [part for part in place.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+
+
+def _listed(tree: Tree, list_file: str, findings: Findings) -> list[str]:
+    """The images that a list file names, one a line, relative to it or to the data set."""
+    if tree.files[list_file].stat().st_size > MAX_TEXT_BYTES:
+        rule = f"a list has at most {MAX_TEXT_BYTES} bytes"
+        findings.error("files.too-large", list_file, "", rule, "name a folder instead")
+        return []
+    text, fault = decode_text(tree.files[list_file].read_bytes())
+    if fault:
+        findings.add(fault, list_file)
+    found = []
+    for number, line in enumerate(lines(text or ""), start=1):
+        entry = line.strip()
+        if not entry:
+            continue
+        beside = tree.inside(posixpath.join(posixpath.dirname(list_file), entry.replace("\\", "/")))
+        direct = tree.inside(entry)
+        name = next((name for name in (beside, direct) if name in tree.files), None)
+        if name is not None and is_image(name):
+            found.append(name)
+        elif beside is None and direct is None:
+            rule, advice = "a list names files of the data set", "write paths relative to the list"
+            fault = Fault(Severity.ERROR, "files.path-escape", entry, rule, advice)
+            findings.add(fault, list_file, number)
+        else:
+            rule, advice = "a list names images that exist", "add the image or remove the line"
+            fault = Fault(Severity.ERROR, "files.missing-image", entry, rule, advice)
+            findings.add(fault, list_file, number)
+    return found

@@ -1,0 +1,163 @@
+"""One row of a YOLO label file: `class cx cy width height`, or `class x1 y1 x2 y2 x3 y3 ...`."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from perdure.datasets.annotation import MAX_CLASSES, Box
+from perdure.datasets.findings import Fault, Severity
+
+_BOX_FIELDS: Final = 5
+_POLYGON_FIELDS: Final = 7  # class and three points
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NOT_FINITE: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII)
+_CLASS_ID: Final = re.compile(r"\d{1,9}(\.0*)?", re.ASCII)  # some tools write whole numbers as 1.0
+_DECIMAL_COMMA: Final = re.compile(r"\d+,\d+", re.ASCII)
+_SEPARATORS: Final = re.compile(r"[,\s]+")
+# Values above this are no shares with a slip of the pen: they look like pixels.
+_LOOKS_LIKE_PIXELS: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row as read: its box, or None when it has a fault that is an error."""
+
+    box: Box | None
+    faults: tuple[Fault, ...]
+
+
+def parse_row(text: str, class_count: int | None) -> Row:
+    """Read a row that is not blank. `class_count` is the number of names, None when unknown."""
+    fields, faults = _split(text, class_count)
+    row = _parse_fields(fields, text, class_count)
+    box = None if any(fault.severity is Severity.ERROR for fault in faults) else row.box
+    return Row(box, (*faults, *row.faults))
+
+
+def _split(text: str, class_count: int | None) -> tuple[list[str], list[Fault]]:
+    """The row's fields. Commas are decimal marks or separators; a guess is only made when safe."""
+    plain = text.split()
+    if "," not in text:
+        return plain, []
+    decimal = [
+        field.replace(",", ".") if place and _DECIMAL_COMMA.fullmatch(field) else field
+        for place, field in enumerate(plain)
+    ]
+    separated = [field for field in _SEPARATORS.split(text.strip()) if field]
+    as_decimal = _parse_fields(decimal, text, class_count)
+    as_separated = _parse_fields(separated, text, class_count)
+    if as_decimal.box and as_separated.box:
+        fault = _error(
+            "label.decimal-comma",
+            text,
+            "a comma is either a decimal mark or a separator",
+            "this row can be read both ways: write 0.5, and spaces between the fields",
+        )
+        return decimal, [fault]
+    if as_decimal.box or (not as_separated.box and len(plain) >= _BOX_FIELDS):
+        rule, advice = "numbers have a decimal point", "the commas were read as decimal points"
+        return decimal, [Fault(Severity.WARNING, "label.decimal-comma", text, rule, advice)]
+    rule, advice = "fields are separated by spaces", "the commas were read as separators"
+    return separated, [Fault(Severity.WARNING, "label.comma-separated", text, rule, advice)]
+
+
+def _parse_fields(fields: list[str], text: str, class_count: int | None) -> Row:
+    count = len(fields)
+    if count == _BOX_FIELDS + 1:
+        return _rejected(
+            "label.extra-field",
+            text,
+            "a row has 5 fields",
+            "drop the sixth field (a confidence or a track id)",
+        )
+    if count != _BOX_FIELDS and (count < _POLYGON_FIELDS or count % 2 == 0):
+        return _rejected(
+            "label.field-count",
+            text,
+            f"a row has 5 fields, or a class and at least 3 points; this one has {count} fields",
+            "write: class centre-x centre-y width height",
+        )
+    faults = [*_class_faults(fields[0], class_count), *_number_faults(fields[1:])]
+    if faults:
+        return Row(None, tuple(faults))
+    class_index = int(float(fields[0]))
+    values = [float(field) for field in fields[1:]]
+    if count == _BOX_FIELDS:
+        return _box(class_index, values, text)
+    return _envelope(class_index, values, text)
+
+
+def _box(class_index: int, values: list[float], text: str) -> Row:
+    x, y, width, height = values
+    if width == 0 or height == 0:
+        return _rejected(
+            "label.degenerate-box",
+            text,
+            "a box is wider and higher than 0",
+            "correct the box or remove the row",
+        )
+    return Row((class_index, x, y, width, height), ())
+
+
+def _envelope(class_index: int, values: list[float], text: str) -> Row:
+    xs, ys = values[0::2], values[1::2]
+    left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
+    row = _box(
+        class_index,
+        [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top],
+        text,
+    )
+    note = Fault(
+        Severity.INFO,
+        "label.polygon-to-box",
+        text,
+        "detection uses boxes",
+        "the polygon was replaced by the smallest box around it",
+    )
+    return Row(row.box, row.faults or (note,))
+
+
+def _class_faults(field: str, class_count: int | None) -> list[Fault]:
+    above = class_count or MAX_CLASSES
+    if _CLASS_ID.fullmatch(field) and int(float(field)) < above:
+        return []
+    return [
+        _error(
+            "label.class-out-of-range",
+            field,
+            f"a class id is a whole number, 0..{above - 1}",
+            "correct the id, or add the missing name to data.yaml",
+        )
+    ]
+
+
+def _number_faults(fields: list[str]) -> list[Fault]:
+    faults = []
+    for field in fields:
+        if _NOT_FINITE.fullmatch(field) or (
+            _NUMBER.fullmatch(field) and not math.isfinite(float(field))
+        ):
+            rule, advice = "a coordinate is finite", "correct the coordinate or remove the row"
+            faults.append(_error("label.not-finite", field, rule, advice))
+        elif not _NUMBER.fullmatch(field):
+            rule, advice = "a coordinate is a number", "correct the coordinate"
+            faults.append(_error("label.not-a-number", field, rule, advice))
+        elif not 0 <= float(field) <= 1:
+            advice = (
+                "this looks like pixels: divide x and width by the image's width, "
+                "y and height by its height"
+                if float(field) > _LOOKS_LIKE_PIXELS
+                else "correct the coordinate"
+            )
+            rule = "a coordinate is a share of the image, 0..1"
+            faults.append(_error("label.out-of-range", field, rule, advice))
+    return faults
+
+
+def _error(code: str, value: str, rule: str, advice: str) -> Fault:
+    return Fault(Severity.ERROR, code, value, rule, advice)
+
+
+def _rejected(code: str, value: str, rule: str, advice: str) -> Row:
+    return Row(None, (_error(code, value, rule, advice),))

@@ -1,0 +1,92 @@
+"""Data set versions and splits in the object store.
+
+datasets/blobs/<2 hex>/<digest>       the bytes of an image; identical ones once
+datasets/manifests/<version>.json     written last: where it exists, all blobs do
+datasets/splits/<split_id>.json
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from perdure.artifacts.port import ObjectStore, StoredObject
+from perdure.datasets.manifest import Manifest, ManifestImage, parse_manifest
+from perdure.datasets.split import Split, parse_split
+from perdure.errors import InvalidDataset
+
+# Storing waits for the disk or the network, not for the processor.
+TRANSFER_THREADS: Final = min(8, 2 * (os.cpu_count() or 1))
+
+
+def blob_key(digest: str) -> str:
+    """Where an image's bytes lie."""
+    return f"datasets/blobs/{digest[:2]}/{digest}"
+
+
+def manifest_key(version: str) -> str:
+    """Where a version's manifest lies."""
+    return f"datasets/manifests/{version}.json"
+
+
+def split_key(split_id: str) -> str:
+    """Where a split's snapshot lies."""
+    return f"datasets/splits/{split_id}.json"
+
+
+def store_images(
+    store: ObjectStore,
+    manifest: Manifest,
+    files: Mapping[str, Path],
+    progress: Callable[[int, int], None],
+) -> None:
+    """Store the images that the store does not hold yet. `progress(done, total)` counts contents.
+
+    Raises InvalidDataset when a file has changed since its manifest was made.
+    """
+    contents = {image.digest: image for image in manifest.images}
+
+    def put(image: ManifestImage) -> None:
+        key = blob_key(image.digest)
+        if store.stat(key) is not None:
+            return
+        if store.put_file(key, files[image.path]).digest != image.digest:
+            store.delete(key)
+            raise InvalidDataset(
+                f"{image.path} changed while it was imported: import again when nothing writes "
+                "to the folder",
+                code="files.changed",
+            )
+
+    with ThreadPoolExecutor(TRANSFER_THREADS, thread_name_prefix="store") as pool:
+        try:
+            for done, _ in enumerate(pool.map(put, contents.values()), start=1):
+                progress(done, len(contents))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def store_manifest(store: ObjectStore, manifest: Manifest) -> StoredObject:
+    """Store a manifest; call it after store_images."""
+    return _put_once(store, manifest_key(manifest.version), manifest.text)
+
+
+def store_split(store: ObjectStore, split: Split) -> StoredObject:
+    """Store a split's snapshot."""
+    return _put_once(store, split_key(split.split_id), split.text)
+
+
+def load_manifest(store: ObjectStore, version: str) -> Manifest:
+    """Read a version's manifest. Raises NotFound and DamagedObject."""
+    return parse_manifest(store.get_bytes(manifest_key(version)).decode(), version)
+
+
+def load_split(store: ObjectStore, split_id: str) -> Split:
+    """Read a split's snapshot. Raises NotFound and DamagedObject."""
+    return parse_split(store.get_bytes(split_key(split_id)).decode(), split_id)
+
+
+def _put_once(store: ObjectStore, key: str, text: str) -> StoredObject:
+    # The key is a hash of the text: what lies there already is the same.
+    return store.stat(key) or store.put_bytes(key, text.encode())

@@ -1,0 +1,116 @@
+"""The files of a data set's folder, listed once. No link leads out of it."""
+
+import os
+import posixpath
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from perdure.artifacts.archive import IMAGE_SUFFIXES
+from perdure.datasets.findings import Findings
+
+# Archives often hold one folder that holds the data set; more wrapping than this is an error.
+_MAX_WRAPPING: Final = 3
+_LITTER: Final = frozenset({"__MACOSX"})
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Files and folders by their names relative to `root`, with forward slashes; "." is `root`."""
+
+    root: Path
+    files: dict[str, Path] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
+
+    def images(self) -> list[str]:
+        """The names of all image files, sorted."""
+        return sorted(name for name in self.files if is_image(name))
+
+    def under(self, folder: str) -> list[str]:
+        """The image files in a folder and its subfolders, sorted."""
+        prefix = "" if folder == "." else folder + "/"
+        return [name for name in self.images() if name.startswith(prefix)]
+
+    def inside(self, name: str) -> str | None:
+        """`name` made plain and relative to the root, or None when it lies outside."""
+        plain = name.replace("\\", "/")
+        if plain[1:2] == ":":
+            return None
+        if plain.startswith("/"):
+            absolute = Path(plain)
+            if not absolute.is_relative_to(self.root):
+                return None
+            plain = absolute.relative_to(self.root).as_posix()
+        plain = posixpath.normpath(plain)
+        return None if plain == ".." or plain.startswith("../") else plain
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file or folder of this plain name."""
+        return name in self.files or name in self.folders
+
+
+def is_image(name: str) -> bool:
+    """Whether a file's name says that it is an image."""
+    return posixpath.splitext(name)[1].lower() in IMAGE_SUFFIXES
+
+
+def read_tree(folder: Path, findings: Findings) -> Tree:
+    """List the data set in `folder`, or in the one folder that it holds.
+
+    Hidden files and folders are passed over. A link that leads out of the folder, and a name that
+    is not UTF-8, are errors in `findings`.
+    """
+    root = _unwrapped(folder.resolve())
+    tree = Tree(root)
+    for place, folders, names in os.walk(root):
+        here = Path(place).relative_to(root).as_posix()
+        folders[:] = sorted(name for name in folders if not _is_litter(name))
+        tree.folders.add(here)
+        for name in [*folders, *names]:
+            path = Path(place, name)
+            relative = path.relative_to(root).as_posix()
+            if _is_litter(name) or not _is_usable(path, relative, root, findings):
+                continue
+            if name not in folders and path.is_file():
+                tree.files[relative] = path
+    return tree
+
+
+def _unwrapped(folder: Path) -> Path:
+    for _ in range(_MAX_WRAPPING):
+        entries = [entry for entry in folder.iterdir() if not _is_litter(entry.name)]
+        only = entries[0] if len(entries) == 1 else None
+        if only is None or only.is_symlink() or not only.is_dir() or only.name == "images":
+            break
+        folder = only
+    return folder
+
+
+def _is_litter(name: str) -> bool:
+    return name.startswith(".") or name in _LITTER
+
+
+def _is_usable(path: Path, relative: str, root: Path, findings: Findings) -> bool:
+    try:
+        relative.encode()
+    except UnicodeEncodeError:
+        findings.error(
+            "files.name-encoding",
+            relative.encode(errors="backslashreplace").decode(),
+            "",
+            "file names are UTF-8",
+            "rename the file",
+        )
+        return False
+    if not path.is_symlink():
+        return True
+    if not path.resolve().is_relative_to(root):
+        findings.error(
+            "files.path-escape",
+            relative,
+            str(path.readlink()),
+            "no link leads out of the data set's folder",
+            "put the files themselves there",
+        )
+        return False
+    return path.is_file()
