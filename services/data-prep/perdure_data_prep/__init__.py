@@ -1,0 +1,1 @@
+"""Data-prep: imports, checks, versions and splits data sets."""

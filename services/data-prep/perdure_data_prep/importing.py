@@ -1,0 +1,150 @@
+"""The prepare stage: from an uploaded zip to a data set version and a split in the object store."""
+
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from perdure.artifacts.hashing import digest_bytes
+from perdure.artifacts.port import ObjectStore, StoredObject
+from perdure.datasets.check import CheckResult, Progress, check_archive
+from perdure.datasets.manifest import Manifest
+from perdure.datasets.snapshot import load_manifest, store_images, store_manifest, store_split
+from perdure.datasets.split import Split, make_split
+
+# What a task's page shows at once; the whole list is one click away.
+_FIRST_FINDINGS: Final = 10
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A data set version and a split, both in the store."""
+
+    dataset_version: str
+    split_id: str
+
+
+@dataclass(frozen=True)
+class Imported:
+    """An import that succeeded; `facts` are the fields of perdure.v1.DatasetImported."""
+
+    prepared: Prepared
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A refused data set; `facts` are the fields of perdure.v1.DatasetRejected."""
+
+    facts: dict[str, Any]
+    detail: str
+
+
+def import_archive(
+    store: ObjectStore,
+    upload: StoredObject,
+    name: str,
+    *,
+    val_ratio: float,
+    seed: int,
+    work_dir: Path,
+    progress: Progress,
+) -> Imported | Rejected:
+    """Check the data set in an uploaded zip and store its images, manifest, findings and split.
+
+    Doing it again stores nothing twice. `work_dir` is used for the unpacked files and left without
+    them. Raises NotFound or DamagedObject for the upload, InvalidInput for `val_ratio` and `seed`,
+    StoreUnavailable, and OSError for the local disk.
+    """
+    archive, unpacked = work_dir / "upload.zip", work_dir / "unpacked"
+    shutil.rmtree(unpacked, ignore_errors=True)
+    try:
+        progress("fetching", 0, 1)
+        store.get_file(upload.key, archive, digest=upload.digest)
+        checked = check_archive(archive, unpacked, name, progress=progress)
+        findings = _store_findings(store, checked)
+        if checked.manifest is None:
+            return _rejected(name, checked, findings)
+        return _store(store, name, checked, checked.manifest, findings, seed, val_ratio, progress)
+    finally:
+        archive.unlink(missing_ok=True)
+        shutil.rmtree(unpacked, ignore_errors=True)
+
+
+def prepare_version(store: ObjectStore, version: str, *, val_ratio: float, seed: int) -> Prepared:
+    """Make, or find, the split of a data set version that was imported before.
+
+    Raises NotFound and DamagedObject for the version, InvalidInput for `val_ratio` and `seed`.
+    """
+    split = make_split(load_manifest(store, version), seed=seed, val_ratio=val_ratio)
+    store_split(store, split)
+    return Prepared(version, split.split_id)
+
+
+def _store(
+    store: ObjectStore,
+    name: str,
+    checked: CheckResult,
+    manifest: Manifest,
+    findings: StoredObject,
+    seed: int,
+    val_ratio: float,
+    progress: Progress,
+) -> Imported:
+    split = make_split(manifest, seed=seed, val_ratio=val_ratio)
+
+    def storing(done: int, total: int) -> None:
+        progress("storing", done, total)
+
+    store_images(store, manifest, checked.files, storing)
+    store_split(store, split)
+    stored = store_manifest(store, manifest)
+    facts = _imported_facts(name, checked, manifest, split, stored, findings)
+    return Imported(Prepared(manifest.version, split.split_id), facts)
+
+
+def _imported_facts(
+    name: str,
+    checked: CheckResult,
+    manifest: Manifest,
+    split: Split,
+    stored: StoredObject,
+    findings: StoredObject,
+) -> dict[str, Any]:
+    return {
+        "version": manifest.version,
+        "name": name,
+        "format": checked.format,
+        "classes": list(manifest.classes),
+        "images": checked.images,
+        "boxes": checked.boxes,
+        "train_images": len(split.train),
+        "val_images": len(split.val),
+        "split_id": split.split_id,
+        "warnings": checked.warnings,
+        "manifest": asdict(stored),
+        "findings": asdict(findings),
+    }
+
+
+def _rejected(name: str, checked: CheckResult, findings: StoredObject) -> Rejected:
+    first = [finding.text() for finding in checked.findings[:_FIRST_FINDINGS]]
+    errors = checked.errors
+    return Rejected(
+        facts={
+            "name": name,
+            "errors": errors,
+            "warnings": checked.warnings,
+            "findings": asdict(findings),
+            "first_findings": first,
+        },
+        detail=f"{errors} {'error' if errors == 1 else 'errors'} in data set {name}; "
+        f"first: {first[0]}; `perdure dataset check PATH` lists all",
+    )
+
+
+def _store_findings(store: ObjectStore, checked: CheckResult) -> StoredObject:
+    data = json.dumps(checked.to_json(), ensure_ascii=False, indent=1).encode()
+    key = f"datasets/findings/{digest_bytes(data)}.json"
+    return store.stat(key) or store.put_bytes(key, data)

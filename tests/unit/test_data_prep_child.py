@@ -1,0 +1,222 @@
+"""The prepare attempt, run for real: a process that speaks JSON Lines over its pipe."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from PIL import Image
+
+from perdure.artifacts import ObjectStore, StoredObject, open_store
+from perdure.artifacts.archive import pack_folder
+from perdure.attempts.channel import CHANNEL_VARIABLE, JOB_FILE, STOPPED
+from perdure.contracts.v1 import events_pb2
+from perdure.datasets.cache import materialise
+from perdure.datasets.check import check
+from tests.builders.datasets import encoded, picture, write_files, write_zip, yolo_files
+
+TIMEOUT_S = 60
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return open_store((tmp_path / "store").as_uri())
+
+
+@contextmanager
+def child(tmp_path: Path, data: dict[str, Any], **changes: Any) -> Iterator[tuple[Any, Any]]:
+    """The process and the reading end of its pipe."""
+    job = {
+        "task_id": "t1",
+        "fence": 1,
+        "stage": "prepare",
+        "store_url": (tmp_path / "store").as_uri(),
+        "data": {"dataset_version": "", "upload": None, "name": "birds"} | data,
+        "val_ratio": 0.4,
+        "seed": 7,
+    }
+    job_dir = tmp_path / "job"
+    job_dir.mkdir(exist_ok=True)
+    (job_dir / JOB_FILE).write_text(json.dumps(job | changes))
+    reading, writing = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "perdure_data_prep.child", str(job_dir)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=[writing],
+        env=os.environ | {CHANNEL_VARIABLE: str(writing), "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    os.close(writing)
+    try:
+        with os.fdopen(reading, encoding="utf-8") as lines:
+            yield process, lines
+    finally:
+        process.kill()
+        process.communicate(timeout=TIMEOUT_S)
+
+
+def run(tmp_path: Path, data: dict[str, Any], **changes: Any) -> tuple[int, list[dict[str, Any]]]:
+    with child(tmp_path, data, **changes) as (process, lines):
+        said = [json.loads(line) for line in lines]
+        return process.wait(timeout=TIMEOUT_S), said
+
+
+def upload(store: ObjectStore, archive: Path) -> dict[str, Any]:
+    stored = store.put_file("uploads/birds.zip", archive)
+    return {"upload": blob(stored)}
+
+
+def blob(stored: StoredObject) -> dict[str, Any]:
+    return {"key": stored.key, "digest": stored.digest, "size_bytes": stored.size_bytes}
+
+
+def of_kind(said: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [line for line in said if line["kind"] == kind]
+
+
+def test_an_upload_becomes_a_version_that_can_be_trained_on(store, tmp_path):
+    folder = write_files(tmp_path / "set", yolo_files(5) | {"images/4.jpg": picture(0)})
+    version = check(folder).manifest.version
+
+    code, said = run(tmp_path, upload(store, pack_folder(folder, tmp_path / "birds.zip")))
+
+    assert code == 0
+    assert said[0] == {"kind": "started", "resumed_from_epoch": None}
+    assert said[-1]["kind"] == "result"
+    prepared = said[-1]["result"]["prepared"]
+    assert prepared["dataset_version"] == version
+    phases = list(dict.fromkeys(line["phase"] for line in of_kind(said, "progress")))
+    assert phases == ["fetching", "unpacking", "checking", "storing"]
+
+    [facts] = of_kind(said, "facts")
+    imported = json_format.ParseDict(facts["facts"]["imported"], events_pb2.DatasetImported())
+    assert (imported.version, imported.name, imported.format) == (version, "birds", "yolo")
+    assert (list(imported.classes), imported.images, imported.boxes) == (["bird"], 5, 5)
+    assert imported.train_images + imported.val_images == 5
+    assert (imported.split_id, imported.warnings) == (prepared["split_id"], 0)
+    assert store.stat(imported.manifest.key).digest == imported.manifest.digest == version
+    assert json.loads(store.get_bytes(imported.findings.key))["findings"] == []
+
+    assert len(list(store.list("datasets/blobs/"))) == 4  # two images are byte-identical
+    local = materialise(store, version, prepared["split_id"], tmp_path / "cache")
+    assert len(local.train) + len(local.val) == 5
+    assert [path.name for path in (tmp_path / "job").iterdir()] == [JOB_FILE]
+
+
+def test_doing_it_again_gives_the_same_and_stores_nothing_new(store, tmp_path):
+    data = upload(store, write_zip(tmp_path / "birds.zip", yolo_files(4)))
+    first = run(tmp_path, data)[1]
+    objects = list(store.list(""))
+    written = {path.name for path in (tmp_path / "store" / "data").rglob("*")}
+
+    again = run(tmp_path, data)[1]
+
+    assert again[-1] == first[-1]
+    assert of_kind(again, "facts") == of_kind(first, "facts")
+    assert list(store.list("")) == objects
+    # Each write of the folder store makes a file of a fresh name.
+    assert {path.name for path in (tmp_path / "store" / "data").rglob("*")} == written
+
+
+def test_a_known_version_gets_a_split_without_an_upload(store, tmp_path):
+    data = upload(store, write_zip(tmp_path / "birds.zip", yolo_files(8)))
+    first = run(tmp_path, data)[1][-1]["result"]["prepared"]
+
+    known = {"dataset_version": first["dataset_version"]}
+    code, same = run(tmp_path, known)
+    _, other = run(tmp_path, known, seed=8)
+
+    assert code == 0
+    assert same[-1]["result"]["prepared"] == first
+    assert other[-1]["result"]["prepared"]["split_id"] != first["split_id"]
+    assert store.stat(f"datasets/splits/{other[-1]['result']['prepared']['split_id']}.json")
+
+
+def test_a_broken_data_set_is_rejected_with_all_its_faults(store, tmp_path):
+    files = yolo_files(3) | {"labels/0.txt": "7 0.5 0.5 0.1 0.1\n0 nan 0.5 0.1 0.1\n"}
+
+    code, said = run(tmp_path, upload(store, write_zip(tmp_path / "birds.zip", files)))
+
+    assert code == 1
+    assert said[-1]["kind"] == "failed"
+    assert said[-1]["failure"] == "dataset_invalid"
+    assert said[-1]["detail"].startswith(
+        "2 errors in data set birds; first: labels/0.txt:1: error: label.class-out-of-range: '7'"
+    )
+    [facts] = of_kind(said, "facts")
+    rejected = json_format.ParseDict(facts["facts"]["rejected"], events_pb2.DatasetRejected())
+    assert (rejected.name, rejected.errors, rejected.warnings) == ("birds", 2, 0)
+    assert len(rejected.first_findings) == 2
+    stored = json.loads(store.get_bytes(rejected.findings.key, digest=rejected.findings.digest))
+    assert [(f["code"], f["line"]) for f in stored["findings"]] == [
+        ("label.class-out-of-range", 1),
+        ("label.not-finite", 2),
+    ]
+    assert list(store.list("datasets/manifests/")) == []
+    assert list(store.list("datasets/blobs/")) == []
+
+
+def test_an_unsafe_archive_is_rejected(store, tmp_path):
+    code, said = run(tmp_path, upload(store, write_zip(tmp_path / "birds.zip", {"../x": b""})))
+
+    assert code == 1
+    assert said[-1]["failure"] == "dataset_invalid"
+    assert "archive.path-escape" in said[-1]["detail"]
+    assert of_kind(said, "facts")[0]["facts"]["rejected"]["errors"] == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "changes", "failure"),
+    [
+        ({"dataset_version": "ab" * 32}, {}, "dataset_invalid"),
+        (
+            {"upload": {"key": "uploads/x", "digest": "ab" * 32, "size_bytes": 1}},
+            {},
+            "dataset_invalid",
+        ),
+    ],
+)
+def test_what_the_store_does_not_hold_cannot_be_prepared(store, tmp_path, data, changes, failure):
+    code, said = run(tmp_path, data, **changes)
+    assert (code, said[-1]["kind"], said[-1]["failure"]) == (1, "failed", failure)
+
+
+def test_a_ratio_out_of_range_is_the_configurations_fault(store, tmp_path):
+    data = upload(store, write_zip(tmp_path / "birds.zip", yolo_files(3)))
+    code, said = run(tmp_path, data, val_ratio=1.5)
+    assert (code, said[-1]["failure"]) == (1, "config_invalid")
+
+
+def test_a_store_that_is_away_is_unreachable(store, tmp_path):
+    data = upload(store, write_zip(tmp_path / "birds.zip", yolo_files(3)))
+    (tmp_path / "blocked").write_text("a file, no folder")
+
+    code, said = run(tmp_path, data, store_url=(tmp_path / "blocked" / "store").as_uri())
+
+    assert (code, said[-1]["failure"]) == (1, "unreachable")
+
+
+def test_a_stop_is_obeyed_in_the_middle_and_leaves_no_files(store, tmp_path):
+    large = encoded(Image.new("RGB", (2500, 2500)), "JPEG")  # quick to make, slow to decode
+    files = {f"images/{number}.jpg": large for number in range(400)}
+    data = upload(store, write_zip(tmp_path / "birds.zip", files))
+
+    with child(tmp_path, data) as (process, lines):
+        for line in lines:
+            if json.loads(line).get("phase") == "checking":
+                process.send_signal(signal.SIGTERM)
+                break
+        rest = [json.loads(line) for line in lines]
+        assert process.wait(timeout=TIMEOUT_S) == STOPPED
+
+    assert {line["kind"] for line in rest} <= {"progress"}
+    assert [path.name for path in (tmp_path / "job").iterdir()] == [JOB_FILE]
+    assert list(store.list("datasets/manifests/")) == []
