@@ -1,0 +1,1 @@
+"""Publisher: export, parity, evaluation, gate, model card."""

@@ -1,0 +1,238 @@
+"""The publish stage from checkpoint to model card, one proven step after the other."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import torch
+
+from perdure.artifacts.port import ObjectStore, StoredObject
+from perdure.attempts.channel import Channel, Stopped
+from perdure.contracts.codec import canonical_json
+from perdure.datasets.cache import LocalDataset, materialise
+from perdure.detection.deployment import Deployment
+from perdure.detection.metrics import Score
+from perdure.detection.onnx_session import OnnxDetector
+from perdure.domain.failures import Failure
+from perdure.errors import AttemptError, InvalidModel
+from perdure.training.checkpoint import load_detector
+from perdure.training.config import TrainConfig
+from perdure_publisher.card import model_card
+from perdure_publisher.evaluating import evaluate
+from perdure_publisher.exporting import export_onnx
+from perdure_publisher.job import PublishJob
+from perdure_publisher.preview import draw_preview, worth_showing
+from perdure_publisher.verifying import PARITY_IMAGES, Parity, evenly, verify
+
+ONNX_FILE: Final = "model.onnx"
+WEIGHTS_FILE: Final = "weights.pt"
+PREVIEW_FILE: Final = "preview.jpg"
+CARD_FILE: Final = "card.json"
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One attempt to publish a model, and all that it needs."""
+
+    job: PublishJob
+    folder: Path  # the attempt's own
+    store: ObjectStore
+    channel: Channel
+    now: Callable[[], str]  # RFC 3339, UTC
+
+    def run(self) -> dict[str, Any]:
+        """Export, verify, evaluate, judge, register; return the attempt's result.
+
+        What is established on the way goes out as facts. The card is stored last: a model without
+        one is none. Raises AttemptError when the model must not be registered, and Stopped.
+        """
+        self.channel.started()
+        self.channel.facts({"model_id": self.job.model_id})
+        config = self.job.config()
+        dataset, model = self._download()
+        deployment, onnx = self._export(model, config, dataset)
+        detector = self._open()
+        parity = self._verify(model, detector, dataset)
+        score = self._evaluate(detector, dataset)
+        self._judge(score)
+        files = self._upload(detector, dataset, onnx)
+        card = model_card(
+            job=self.job,
+            config=config,
+            dataset=dataset,
+            deployment=deployment,
+            parity=parity,
+            score=score,
+            files=files,
+            created=self.now(),
+        )
+        self._register(card, files)
+        return {
+            "published": {
+                "model_id": self.job.model_id,
+                "map50": score.map50,
+                "map50_95": score.map50_95,
+            }
+        }
+
+    def _download(self) -> tuple[LocalDataset, torch.nn.Module]:
+        job = self.job
+        self._step("downloading", 0, 1)
+        dataset = materialise(
+            self.store,
+            job.dataset_version,
+            job.split_id,
+            Path(job.cache_root),
+            lambda done, total: self._step("downloading", done, total),
+        )
+        if not dataset.val:
+            raise AttemptError(
+                Failure.DATASET_INVALID,
+                f"split {job.split_id} has no validation images, so nothing can be shown of the "
+                "model: give the data set a validation split, or a val_ratio above 0",
+            )
+        weights = self.folder / WEIGHTS_FILE
+        self.store.get_file(job.checkpoint.key, weights, digest=job.checkpoint.digest)
+        return dataset, load_detector(weights, device="cpu")
+
+    def _export(
+        self, model: torch.nn.Module, config: TrainConfig, dataset: LocalDataset
+    ) -> tuple[Deployment, StoredObject]:
+        self._step("exporting", 0, 1)
+        names = _class_names(model)
+        if names != dataset.classes:
+            self._reject(
+                Failure.EXPORT_MISMATCH,
+                f"the checkpoint's classes are {list(names)}, the data set's "
+                f"{list(dataset.classes)}: they do not belong together. "
+                "Train again on this data set version",
+            )
+        path = self.folder / ONNX_FILE
+        deployment = export_onnx(model, image_size=config.imgsz, classes=names, path=path)
+        stored = self.store.put_file(self.job.key(ONNX_FILE), path)
+        self.channel.facts(
+            {
+                "exported": {
+                    "model_id": self.job.model_id,
+                    "task_id": self.job.task_id,
+                    "onnx": _blob(stored),
+                    "opset": deployment.opset,
+                    "input_shape": [1, 3, deployment.image_size, deployment.image_size],
+                }
+            }
+        )
+        return deployment, stored
+
+    def _open(self) -> OnnxDetector:
+        """Load the exported file as any user would, from the file alone."""
+        try:
+            return OnnxDetector.open(self.folder / ONNX_FILE, threads=self.job.threads)
+        except InvalidModel as error:
+            self._reject(Failure.EXPORT_MISMATCH, error.message)
+
+    def _verify(
+        self, model: torch.nn.Module, detector: OnnxDetector, dataset: LocalDataset
+    ) -> Parity:
+        images = evenly(dataset.val, PARITY_IMAGES)
+        try:
+            parity = verify(model, detector, images, self._counter("verifying", len(images)))
+        except AttemptError as error:
+            self._reject(Failure(error.failure), error.message)
+        self.channel.facts(
+            {
+                "verified": {
+                    "images": parity.images,
+                    "max_confidence_difference": parity.max_confidence_difference,
+                    "max_box_difference_px": parity.max_box_difference_px,
+                }
+            }
+        )
+        return parity
+
+    def _evaluate(self, detector: OnnxDetector, dataset: LocalDataset) -> Score:
+        score = evaluate(detector, dataset.val, self._counter("evaluating", len(dataset.val)))
+        by_class = zip(dataset.classes, score.by_class, strict=True)
+        self.channel.facts(
+            {
+                "evaluated": {
+                    "images": score.images,
+                    "map50": score.map50,
+                    "map50_95": score.map50_95,
+                    "map50_by_class": {
+                        name: one.ap50 for name, one in by_class if one.ap50 is not None
+                    },
+                }
+            }
+        )
+        return score
+
+    def _judge(self, score: Score) -> None:
+        asked = self.job.gate.min_map50
+        if asked is not None and not score.map50 >= asked:
+            self._reject(
+                Failure.BELOW_GATE,
+                f"mAP50 is {score.map50:.4f} on {score.images} validation images, the gate asks "
+                f"for {asked:.4f}: train longer, add or correct data, or lower the gate "
+                "(--min-map50)",
+            )
+
+    def _upload(
+        self, detector: OnnxDetector, dataset: LocalDataset, onnx: StoredObject
+    ) -> list[StoredObject]:
+        self._step("uploading", 0, 3)
+        weights = self.store.put_file(self.job.key(WEIGHTS_FILE), self.folder / WEIGHTS_FILE)
+        self._step("uploading", 1, 3)
+        shown = worth_showing(dataset.val)
+        preview = self.store.put_bytes(self.job.key(PREVIEW_FILE), draw_preview(detector, shown))
+        return [onnx, weights, preview]
+
+    def _register(self, card: dict[str, Any], files: list[StoredObject]) -> None:
+        self._step("uploading", 2, 3)
+        stored = self.store.put_bytes(self.job.key(CARD_FILE), canonical_json(card).encode())
+        self.channel.facts(
+            {
+                "registered": {
+                    "model_id": self.job.model_id,
+                    "task_id": self.job.task_id,
+                    "name": self.job.name,
+                    "dataset_version": self.job.dataset_version,
+                    "config_hash": self.job.config_hash,
+                    "card": _blob(stored),
+                    "files": [_blob(file) for file in (*files, stored)],
+                }
+            }
+        )
+
+    def _reject(self, failure: Failure, detail: str) -> NoReturn:
+        """Record that the model must not be registered, and end the attempt."""
+        self.channel.facts(
+            {
+                "rejected": {
+                    "model_id": self.job.model_id,
+                    "task_id": self.job.task_id,
+                    "failure": failure.value,
+                    "detail": detail,
+                }
+            }
+        )
+        raise AttemptError(failure, detail)
+
+    def _counter(self, phase: str, steps: int) -> Callable[[int], None]:
+        return lambda index: self._step(phase, index, steps)
+
+    def _step(self, phase: str, step: int, steps: int) -> None:
+        """Say how far the attempt is. Raises Stopped when it was asked to stop."""
+        if self.channel.stop_requested:
+            raise Stopped
+        self.channel.progress(phase, step=step, steps=steps)
+
+
+def _class_names(model: torch.nn.Module) -> tuple[str, ...]:
+    """Return the class names that a checkpoint carries, in the order of the network's outputs."""
+    names: Any = model.names
+    return tuple(names[index] for index in range(len(names)))
+
+
+def _blob(stored: StoredObject) -> dict[str, Any]:
+    return {"key": stored.key, "digest": stored.digest, "size_bytes": stored.size_bytes}
