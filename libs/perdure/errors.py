@@ -5,8 +5,8 @@ PerdureError
 │   ├── InvalidConfig               422  a training configuration with unknown keys or bad values
 │   ├── InvalidDataset              422  a data set with error findings
 │   ├── InvalidModel                422  a model file that is not one of Perdure's, or not whole
-│   ├── UnsafeArchive               422  an archive that would write outside its folder, or is a
-bomb │   ├── InputTooLarge               413  a request body above its limit
+│   ├── UnsafeArchive               422  an archive that would write outside its folder, or a bomb
+│   ├── InputTooLarge               413  a request body above its limit
 │   ├── UnsupportedMediaType        415  a request body of a kind that is not read there
 │   └── InvalidSetting              400  a setting of a service or command that is missing or wrong
 ├── NotFound                        404  no task, data set version, model or object of that name
@@ -15,15 +15,15 @@ bomb │   ├── InputTooLarge               413  a request body above its l
 │   ├── EventIdReused               409  an event id that is in the log with other content
 │   ├── AlreadyRunning              409  another server holds the data folder
 │   └── SchemaMismatch              409  the database's schema is not this version's
-├── Unavailable                     503  something that Perdure needs does not answer; trying again
-is right │   ├── ServerUnreachable           503  the SDK cannot reach a gateway
+├── Unavailable                     503  something Perdure needs does not answer; try again
+│   ├── ServerUnreachable           503  the SDK cannot reach a gateway
 │   ├── LogUnavailable              503  the event log
 │   ├── BusUnavailable              503  the message broker
 │   └── StoreUnavailable            503  the object store
 ├── Damaged                         500  something that was stored is not what was written
 │   ├── DamagedObject               500  an object whose bytes do not match their digest
-│   ├── DamagedLog                  500  a hole in the log, or a hash that does not follow from the
-one before │   └── DamagedCheckpoint           500  a checkpoint that cannot be read back
+│   ├── DamagedLog                  500  a hole in the log, or a hash that does not follow
+│   └── DamagedCheckpoint           500  a checkpoint that cannot be read back
 └── AttemptError                    500  an attempt cannot go on; carries its failure class
 """
 

@@ -1,0 +1,1 @@
+"""The event log: appended once, read in order, provable."""

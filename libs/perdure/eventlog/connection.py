@@ -1,0 +1,94 @@
+"""Connections to the log's database, and what its errors mean to the rest of Perdure."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import asyncpg
+
+from perdure.errors import InvalidSetting, LogUnavailable
+
+CONNECT_TIMEOUT_S = 10.0
+STATEMENT_TIMEOUT_S = (
+    30.0  # no statement of ours takes a second; an append may wait for other appends
+)
+ACQUIRE_TIMEOUT_S = 15.0
+POOL_SIZE = 8  # per process: appends use one connection at a time, reads share the others
+
+# What passes by itself, or when somebody starts the database again.
+_UNAVAILABLE = (
+    OSError,  # also TimeoutError
+    asyncpg.InterfaceError,  # the connection closed under us
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,  # shut down, starting up, cancelled
+    asyncpg.InsufficientResourcesError,
+    asyncpg.TransactionRollbackError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.PostgresSystemError,
+)
+# What stays as it is until somebody changes a setting.
+_MISCONFIGURED = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+    asyncpg.ClientConfigurationError,
+    asyncpg.RaiseError,  # a migration that found the database unfit
+)
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Turn the failures of a database that does not answer into LogUnavailable."""
+    try:
+        yield
+    except _UNAVAILABLE as error:
+        raise LogUnavailable(
+            f"the event log's database does not answer ({type(error).__name__}: {error}): "
+            "check that PostgreSQL runs, and try again"
+        ) from error
+
+
+@contextmanager
+def configured() -> Iterator[None]:
+    """Turn what is wrong with the address or the account into InvalidSetting, on opening."""
+    try:
+        with answering():
+            yield
+    except _MISCONFIGURED as error:
+        raise InvalidSetting(
+            f"the event log's database cannot be used ({type(error).__name__}: {error}): "
+            "check its address, account and rights"
+        ) from error
+
+
+async def connect(dsn: str) -> Any:
+    """One asyncpg connection of its own, outside any pool."""
+    return await asyncpg.connect(
+        dsn, timeout=CONNECT_TIMEOUT_S, command_timeout=STATEMENT_TIMEOUT_S
+    )
+
+
+async def open_pool(dsn: str) -> Any:
+    """A pool of asyncpg connections, which replaces those that break."""
+    with configured():
+        return await asyncpg.create_pool(
+            dsn,
+            min_size=0,  # none is restored in the background while the database is away
+            max_size=POOL_SIZE,
+            timeout=CONNECT_TIMEOUT_S,
+            command_timeout=STATEMENT_TIMEOUT_S,
+            reset=_nothing,
+        )
+
+
+async def _nothing(connection: Any) -> None:
+    """Nothing to reset: our statements leave no state in a session. Saves a round trip per use."""
+
+
+async def fetch(pool: Any, statement: str, *arguments: Any) -> list[Any]:
+    """The rows of one statement. Raises LogUnavailable."""
+    with answering():
+        async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
+            rows: list[Any] = await connection.fetch(statement, *arguments)
+            return rows

@@ -1,0 +1,91 @@
+"""Wakes who waits for new events, on Postgres' NOTIFY. Notifications may get lost: waiters poll
+besides.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+
+from perdure.errors import LogUnavailable
+from perdure.eventlog.backoff import retry_delays
+from perdure.eventlog.connection import answering, connect
+
+CHANNEL = "perdure_log"
+GOODBYE_S = 1.0
+KEEPALIVE_S = 15.0  # finds out that a connection is dead though nobody said so
+
+_logger = logging.getLogger(__name__)
+
+
+class Listener:
+    """Keeps one connection that LISTENs, and makes a new one whenever it is lost."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._next = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name="event log listener")
+
+    def next_wake(self) -> asyncio.Event:
+        """An event that is set when something may have been appended from now on."""
+        return self._next
+
+    def wake(self) -> None:
+        """Wake all that wait now."""
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def close(self) -> None:
+        """End the connection."""
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        self.wake()
+
+    async def _run(self) -> None:
+        delays = retry_delays()
+        while True:
+            try:
+                with answering():
+                    connection = await connect(self._dsn)
+                    try:
+                        lost = await self._listen(connection)
+                        delays = retry_delays()
+                        self.wake()  # what was appended while nobody listened
+                        await _outlive(connection, lost)
+                    finally:
+                        await _hang_up(connection)
+                _logger.warning("lost the connection that listens for new events: connecting again")
+            except LogUnavailable as error:
+                _logger.warning(
+                    "cannot listen for new events, polling meanwhile: %s", error.message
+                )
+            await asyncio.sleep(next(delays))
+
+    async def _listen(self, connection: Any) -> asyncio.Event:
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _connection: lost.set())
+        await connection.add_listener(
+            CHANNEL, lambda _connection, _pid, _channel, _payload: self.wake()
+        )
+        return lost
+
+
+async def _hang_up(connection: Any) -> None:
+    """Say goodbye if the server still listens; else it would log a broken connection."""
+    try:
+        await connection.close(timeout=GOODBYE_S)
+    except (OSError, asyncpg.InterfaceError):
+        connection.terminate()
+
+
+async def _outlive(connection: Any, lost: asyncio.Event) -> None:
+    """Return when `connection` is lost; raise when it does not answer."""
+    while not lost.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KEEPALIVE_S):
+                await lost.wait()
+        if not lost.is_set():
+            await connection.execute("SELECT 1")

@@ -1,0 +1,2 @@
+-- Where the log ends.
+SELECT position, hash FROM perdure.log_head

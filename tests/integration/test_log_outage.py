@@ -1,0 +1,86 @@
+"""The log's PostgreSQL dies and comes back: nothing is lost, nothing is recorded twice."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from perdure.contracts.envelope import RecordedEvent
+from perdure.errors import LogUnavailable
+from perdure.eventlog.port import StreamAppend
+from perdure.eventlog.postgres import PostgresLog, open_postgres
+from perdure.eventlog.projector import Fold, Projector
+from perdure.eventlog.tail import tail
+from perdure.runtime.embedded_postgres import EmbeddedPostgres
+from tests.builders.events import event, to
+
+DEADLINE_S = 60.0
+
+
+async def append_at_last(log: PostgresLog, append: StreamAppend) -> tuple[RecordedEvent, ...]:
+    """Append as a careful caller does: the very same again, until the log answers."""
+    while True:
+        try:
+            return await log.append(append)
+        except LogUnavailable:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.crash
+async def test_writers_a_tailer_and_a_projector_survive_the_death_of_postgres(
+    tmp_path: Path,
+) -> None:
+    writers, appends = 4, 60
+    total = writers * appends
+    server = EmbeddedPostgres(tmp_path / "postgres")
+    await asyncio.to_thread(server.start)
+    log, read_models = await open_postgres(server.dsn)
+    count = Fold(
+        lambda e: e.stream, lambda body, _: {"events": (body or {"events": 0})["events"] + 1}
+    )
+    projector = Projector(log, read_models, "counts", count)
+    seen: list[int] = []
+
+    async def write(stream: str) -> None:
+        for version in range(appends):
+            await append_at_last(log, to(stream, version, event()))
+
+    async def follow() -> None:
+        async for events in tail(log, 0, poll_s=1.0):
+            seen.extend(e.position for e in events)
+            if len(seen) >= total:
+                return
+
+    async def crash_and_recover() -> None:
+        while len(seen) < total // 4:
+            await asyncio.sleep(0.005)
+        pid = server.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await asyncio.to_thread(psutil.Process(pid).wait, 10)
+        with pytest.raises(LogUnavailable):
+            await log.head()
+        await asyncio.to_thread(server.start)
+
+    running = asyncio.create_task(projector.run())
+    try:
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            group.create_task(follow())
+            group.create_task(crash_and_recover())
+            for number in range(writers):
+                group.create_task(write(f"task-{number}"))
+        assert await projector.reached(total, timeout_s=DEADLINE_S)
+        counts = [(await read_models.get("counts", f"task-{n}")) for n in range(writers)]
+        verified = await log.verify()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await log.close()
+        await asyncio.to_thread(server.stop)
+
+    assert seen == list(range(1, total + 1))
+    assert verified.events == total
+    assert [c.body["events"] for c in counts if c] == [appends] * writers
