@@ -1,0 +1,188 @@
+"""Carry out an attempt in a child process: the part that data-prep, trainer-agent and publisher
+share.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+from google.protobuf import json_format
+
+from perdure.artifacts.port import ObjectStore
+from perdure.attempts.spool import Spool
+from perdure.attempts.supervisor import STOP_GRACE_S, Child, ChildCommand, Line, Outcome
+from perdure.contracts.v1 import events_pb2, work_pb2
+from perdure.errors import Damaged
+from perdure.messaging.port import Bus
+from perdure.runtime.clock import Clock, NewId
+from perdure.runtime.worker import AttemptContext, Ending, Worker, WorkerSettings
+
+log = logging.getLogger(__name__)
+
+OnCheckpoint = Callable[[AttemptContext, Line], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Craft:
+    """What one kind of worker does differently from the others.
+
+    `job` prepares the folder and gives the child's job (blocking). `result` turns the child's
+    result into the report of success (blocking). `checkpoint` takes care of a checkpoint that the
+    child has written.
+    """
+
+    module: str
+    job: Callable[[work_pb2.Assignment, Path], Mapping[str, Any]]
+    result: Callable[[work_pb2.Assignment, Mapping[str, Any]], events_pb2.AttemptSucceeded]
+    checkpoint: OnCheckpoint | None = None
+
+
+@dataclass(frozen=True)
+class AttemptSettings:
+    """Where attempts run, and how long a child may take to stop."""
+
+    work_root: Path
+    stop_grace_s: float = STOP_GRACE_S
+
+
+# Progress fields that a child may set; the rest is the worker's.
+_PROGRESS_FIELDS: Final = frozenset(
+    {"phase", "epoch", "epochs", "step", "steps", "box_loss", "cls_loss", "dfl_loss", "map50",
+     "samples_per_s", "eta_s"}
+)  # fmt: skip
+
+
+def child_worker(
+    who: WorkerSettings,
+    craft: Craft,
+    attempts: AttemptSettings,
+    *,
+    bus: Bus,
+    store: ObjectStore,
+    clock: Clock,
+    new_id: NewId,
+) -> Worker:
+    """A worker that runs each attempt as a child process of its own."""
+
+    async def execute(context: AttemptContext) -> Ending:
+        return await _Attempt(craft, attempts, store, clock, context).run()
+
+    return Worker(who, execute, bus=bus, clock=clock, new_id=new_id)
+
+
+class _Attempt:
+    def __init__(
+        self,
+        craft: Craft,
+        settings: AttemptSettings,
+        store: ObjectStore,
+        clock: Clock,
+        context: AttemptContext,
+    ) -> None:
+        assignment = context.assignment
+        name = f"{assignment.task_id}/{assignment.fence:04d}-{assignment.stage}"
+        self._craft = craft
+        self._settings = settings
+        self._clock = clock
+        self._context = context
+        self._folder = settings.work_root / name
+        self._log = Spool(store, f"logs/{name}", "log")
+        self._metrics = Spool(store, f"metrics/{name}", "jsonl")
+        self._pid = 0
+
+    async def run(self) -> Ending:
+        spools = [asyncio.create_task(s.run()) for s in (self._log, self._metrics)]
+        try:
+            return await self._run()
+        finally:
+            for spool in spools:
+                spool.cancel()
+            await asyncio.gather(*spools, return_exceptions=True)
+            await self._log.close()
+            await self._metrics.close()
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def _run(self) -> Ending:
+        assignment = self._context.assignment
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        await asyncio.to_thread(self._folder.mkdir, parents=True)
+        job = await asyncio.to_thread(self._craft.job, assignment, self._folder)
+        child = await Child.start(ChildCommand(self._craft.module, job, self._folder))
+        self._pid = child.pid
+        stopper = asyncio.create_task(self._stop_when_asked(child))
+        try:
+            outcome = await child.run(self._on_line, self._log.write)
+        finally:
+            stopper.cancel()
+            await asyncio.gather(stopper, return_exceptions=True)
+        return await self._ending(outcome)
+
+    async def _stop_when_asked(self, child: Child) -> None:
+        request = await asyncio.shield(self._context.stop)
+        await child.stop(request.failure, request.detail, self._settings.stop_grace_s)
+
+    async def _ending(self, outcome: Outcome) -> Ending:
+        assignment = self._context.assignment
+        findings, model = _facts(assignment.stage, outcome.facts)
+        if outcome.result is not None:
+            try:
+                success = await asyncio.to_thread(self._craft.result, assignment, outcome.result)
+            except (KeyError, ValueError, json_format.ParseError) as error:
+                module = self._craft.module
+                raise Damaged(f"the result of {module} cannot be read: {error}") from error
+            return Ending(success, findings, model)
+        assert outcome.failure is not None
+        self._log.write(f"[attempt ended: {outcome.failure}: {outcome.detail}]\n".encode())
+        failed = events_pb2.AttemptFailed(
+            failure=outcome.failure, detail=outcome.detail, exit_code=outcome.exit_code
+        )
+        return Ending(failed, findings, model)
+
+    async def _on_line(self, line: Line) -> None:
+        kind = line.pop("kind")
+        record = {"time": self._clock.now(), "kind": kind, **line}
+        self._metrics.write(json.dumps(record).encode() + b"\n")
+        match kind:
+            case "started":
+                resumed = line.get("resumed_from_epoch")
+                self._context.report(
+                    events_pb2.AttemptStarted(pid=self._pid, resumed_from_epoch=resumed)
+                )
+            case "progress":
+                self._on_progress(line)
+            case "epoch":
+                self._context.report(json_format.ParseDict(line, events_pb2.EpochCompleted()))
+            case "checkpoint" if self._craft.checkpoint is not None:
+                await self._craft.checkpoint(self._context, line)
+            case _:
+                log.warning("the child said something unknown: %s", kind)
+
+    def _on_progress(self, line: Line) -> None:
+        progress = self._context.progress
+        fields = {k: v for k, v in line.items() if k in _PROGRESS_FIELDS and v is not None}
+        json_format.ParseDict(fields, progress)
+        progress.memory_bytes = _resident_bytes(self._pid)
+        progress.last_step_time = self._clock.now()
+
+
+def _facts(
+    stage: str, facts: Mapping[str, Any]
+) -> tuple[work_pb2.Findings | None, work_pb2.ModelFacts | None]:
+    if not facts:
+        return None, None
+    if stage == "prepare":
+        return json_format.ParseDict(dict(facts), work_pb2.Findings()), None
+    return None, json_format.ParseDict(dict(facts), work_pb2.ModelFacts())
+
+
+def _resident_bytes(pid: int) -> int:
+    with contextlib.suppress(psutil.Error):
+        return int(psutil.Process(pid).memory_info().rss)
+    return 0
