@@ -122,8 +122,10 @@ def _receive(state: TaskState, command: Receive) -> Decision:
             known = any((e.fence, e.epoch) == key for e in state.epochs)
             return () if known else (report.epoch,)
         case "checkpoint":
-            fence, step = report.fence, report.checkpoint.step
-            known = any(c.fence == fence and c.step >= step for c in state.checkpoints)
+            reached = (report.checkpoint.step, report.checkpoint.epoch)
+            known = any(
+                c.fence == report.fence and (c.step, c.epoch) >= reached for c in state.checkpoints
+            )
             return () if known else (report.checkpoint,)
         case "failed":
             return _failed(state, report.failed, command.now)

@@ -1,0 +1,1 @@
+"""The relay: from the log to the broker, in order, confirmed."""

@@ -1,0 +1,1 @@
+"""The process manager: placement, leases, timers, retries."""

@@ -1,0 +1,287 @@
+"""The process manager: gives work out, listens, and sees to it that every task ends.
+
+It decides from the log and from heartbeats alone. What it holds in memory can be rebuilt from both
+at any time, so that it may be killed at any time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from perdure.contracts.envelope import NewEvent, RecordedEvent
+from perdure.contracts.v1 import events_pb2, work_pb2
+from perdure.domain.dataset import dataset_stream, rejected_stream
+from perdure.domain.failures import Failure
+from perdure.domain.model import model_stream
+from perdure.domain.task import Attempt, Status, TaskState
+from perdure.domain.task_decisions import Assign, Lose, Receive, assignable
+from perdure.domain.worker import is_same, worker_stream
+from perdure.errors import Conflict, Unavailable, VersionConflict
+from perdure.eventlog.port import EventLog, StreamAppend
+from perdure.messaging import topology
+from perdure.messaging.port import Bus, Delivery
+from perdure.runtime.clock import Clock, NewId
+from perdure.runtime.messages import unwrap, wrap
+from perdure.runtime.waiting import first_of
+from perdure_scheduler.assignments import assignment_of
+from perdure_scheduler.tasks import SOURCE, SideFact, Tasks
+from perdure_scheduler.workers import LEASE_S, Workers, WorkerView
+
+log = logging.getLogger(__name__)
+
+# How often deadlines are looked at when nothing happens.
+TICK_S: Final = 1.0
+# Between two tries while the log or the broker does not answer.
+UNAVAILABLE_PAUSE_S: Final = 1.0
+
+
+class Scheduler:
+    """One scheduler. Everything it does, it does under one lock, one thing after another."""
+
+    def __init__(self, *, eventlog: EventLog, bus: Bus, clock: Clock, new_id: NewId) -> None:
+        self._log = eventlog
+        self._bus = bus
+        self._clock = clock
+        self._new_id = new_id
+        self._tasks = Tasks(eventlog, clock)
+        self._workers = Workers(clock.monotonic())
+        self._lock = asyncio.Lock()
+        self._ticked_at = clock.monotonic()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Schedule until `stopping` is set."""
+        await self._patiently(self._catch_up)
+        reports = await self._bus.consume(topology.SCHEDULER_REPORTS, self._on_report)
+        beats = await self._bus.consume(topology.SCHEDULER_HEARTBEATS, self._on_heartbeat)
+        try:
+            while not stopping.is_set():
+                await self._patiently(self._tick)
+                await self._wait(stopping)
+        finally:
+            await beats.cancel()
+            await reports.cancel()
+
+    async def _wait(self, stopping: asyncio.Event) -> None:
+        """Until something was appended, or a tick has passed, or it is time to stop."""
+        news = self._log.wait(after=self._tasks.position, timeout_s=TICK_S)
+        try:
+            await first_of(news, stopping.wait())
+        except Unavailable as error:
+            log.warning("waiting: %s", error)
+            await asyncio.sleep(UNAVAILABLE_PAUSE_S)
+
+    async def _patiently(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Do `step` under the lock, again and again while the log or the broker is away."""
+        while True:
+            try:
+                async with self._lock:
+                    await step()
+            except Unavailable as error:
+                log.warning("waiting: %s", error)
+                await asyncio.sleep(UNAVAILABLE_PAUSE_S)
+                self._workers.grace(self._clock.monotonic())
+            else:
+                return
+
+    async def _catch_up(self) -> None:
+        await self._tasks.catch_up()
+
+    async def _tick(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._ticked_at > LEASE_S / 2:
+            # We were not running (a suspended machine, a blocked process): the silence was ours.
+            self._workers.grace(now)
+        self._ticked_at = now
+        await self._tasks.catch_up()
+        for state in self._tasks:
+            await self._watch(state)
+        for state in self._tasks:
+            await self._place(state)
+
+    async def _watch(self, state: TaskState) -> None:
+        """See to the attempt that runs: its lease, and a cancel that was asked for."""
+        attempt = state.current_attempt
+        if attempt is None:
+            return
+        now = self._clock.monotonic()
+        silent_s = self._workers.silent_s(attempt.worker_id, now)
+        if silent_s > LEASE_S:
+            await self._lose_worker(state, attempt, silent_s)
+        elif state.status is Status.CANCELLING:
+            await self._cancel(state, attempt)
+
+    async def _lose_worker(self, state: TaskState, attempt: Attempt, silent_s: float) -> None:
+        detail = f"worker {attempt.worker_id} was silent for {silent_s:.0f} s"
+        view = self._workers.get(attempt.worker_id)
+        if view is not None:
+            lost = events_pb2.WorkerLost(
+                worker_id=attempt.worker_id, incarnation=view.incarnation, detail=detail
+            )
+            await self._record_worker(attempt.worker_id, lost)
+            self._workers.forget(attempt.worker_id)
+        await self._lose(state, attempt, detail, silent_s)
+
+    async def _lose(
+        self, state: TaskState, attempt: Attempt, detail: str, silent_s: float | None = None
+    ) -> None:
+        command = Lose(attempt.fence, Failure.LOST_WORKER, detail, self._clock.now(), silent_s)
+        await self._tasks.execute(state.id, command, cause=f"lost/{attempt.fence}")
+
+    async def _cancel(self, state: TaskState, attempt: Attempt) -> None:
+        """Tell the worker, at each tick, until it reports the end.
+
+        Cheap, and no message need arrive.
+        """
+        cancel = work_pb2.CancelAttempt(
+            task_id=state.id,
+            fence=attempt.fence,
+            reason=f"cancelled by {state.cancel_requested_by}",
+        )
+        await self._publish_work(attempt.worker_id, cancel)
+
+    async def _place(self, state: TaskState) -> None:
+        """Give the stage that waits to the least busy worker that can do it."""
+        if not assignable(state, self._clock.now()):
+            return
+        view = self._free_worker(state)
+        if view is None:
+            return
+        command = Assign(view.registration.worker_id, view.incarnation, self._clock.now())
+        cause = f"assign/{state.version}"
+        try:
+            after, events = await self._tasks.execute(state.id, command, cause=cause)
+        except Conflict as conflict:  # cancelled meanwhile
+            log.info("not assigned: %s", conflict, extra={"task": state.id})
+            return
+        if events and after is not None:
+            await self._offer(after)
+
+    def _free_worker(self, state: TaskState) -> WorkerView | None:
+        busy: dict[str, int] = {}
+        for task in self._tasks:
+            if task.current_attempt is not None:
+                worker_id = task.current_attempt.worker_id
+                busy[worker_id] = busy.get(worker_id, 0) + 1
+        now = self._clock.monotonic()
+        free = [
+            view
+            for view in self._workers.all()
+            if state.stage in view.registration.stages
+            and not view.draining
+            and self._workers.silent_s(view.registration.worker_id, now) <= LEASE_S
+            and busy.get(view.registration.worker_id, 0) < view.registration.capacity
+        ]
+        return min(
+            free,
+            key=lambda v: (busy.get(v.registration.worker_id, 0), v.registration.worker_id),
+            default=None,
+        )
+
+    async def _offer(self, state: TaskState) -> None:
+        attempt = state.current_attempt
+        assert attempt is not None
+        await self._publish_work(attempt.worker_id, assignment_of(state, attempt))
+
+    async def _publish_work(
+        self, worker_id: str, body: work_pb2.Assignment | work_pb2.CancelAttempt
+    ) -> None:
+        await self._bus.publish(topology.WORK, worker_id, wrap(self._new_id(), body))
+
+    async def _on_heartbeat(self, delivery: Delivery) -> None:
+        heartbeat = unwrap(delivery.message, work_pb2.Heartbeat)
+        await self._patiently(lambda: self._heard(heartbeat))
+
+    async def _heard(self, heartbeat: work_pb2.Heartbeat) -> None:
+        await self._tasks.catch_up()
+        view, fresh = self._workers.heard(heartbeat, self._clock.monotonic())
+        worker_id = view.registration.worker_id
+        if fresh:
+            await self._register(view.registration)
+        for state in self._tasks:
+            attempt = state.current_attempt
+            if attempt is None or attempt.worker_id != worker_id:
+                continue
+            if attempt.incarnation != view.incarnation:
+                await self._lose(state, attempt, f"worker {worker_id} was started anew")
+            elif (state.id, attempt.fence) not in view.attempts:
+                await self._offer(state)  # it never arrived, or its end was never heard of
+        await self._end_zombies(view)
+        if fresh:
+            for state in self._tasks:
+                await self._place(state)
+
+    async def _end_zombies(self, view: WorkerView) -> None:
+        """Stop what a worker still does although it has lost it: it holds up new work."""
+        held = {
+            (state.id, attempt.fence)
+            for state in self._tasks
+            if (attempt := state.current_attempt) is not None
+        }
+        for task_id, fence in view.attempts - held:
+            cancel = work_pb2.CancelAttempt(task_id=task_id, fence=fence, reason="lease ended")
+            await self._publish_work(view.registration.worker_id, cancel)
+
+    async def _register(self, registration: events_pb2.WorkerRegistered) -> None:
+        known = await self._log.read_stream(worker_stream(registration.worker_id))
+        for event in known:
+            data = event.data
+            if isinstance(data, events_pb2.WorkerRegistered) and is_same(data, registration):
+                return
+        await self._record_worker(registration.worker_id, registration)
+
+    async def _record_worker(
+        self, worker_id: str, body: events_pb2.WorkerRegistered | events_pb2.WorkerLost
+    ) -> None:
+        stream = worker_stream(worker_id)
+        version = len(await self._log.read_stream(stream))
+        event = NewEvent(
+            id=self._new_id(),
+            data=body,
+            time=self._clock.now(),
+            correlation_id=stream,
+            causation_id="",
+            source=SOURCE,
+        )
+        try:
+            await self._log.append(StreamAppend(stream, version, (event,)))
+        except VersionConflict:
+            log.info("another scheduler recorded the same worker", extra={"worker": worker_id})
+
+    async def _on_report(self, delivery: Delivery) -> None:
+        report = unwrap(delivery.message, work_pb2.Report)
+        await self._patiently(lambda: self._receive(report))
+
+    async def _receive(self, report: work_pb2.Report) -> None:
+        command = Receive(report, self._clock.now())
+        state, events = await self._tasks.execute(
+            report.task_id, command, cause=report.id, facts=_facts(report)
+        )
+        _log_events(report, events)
+        if state is not None and not state.ended:
+            await self._place(state)
+
+
+def _facts(report: work_pb2.Report) -> tuple[SideFact, ...]:
+    """What a last report says about a data set or a model."""
+    facts: list[SideFact] = []
+    match report.findings.WhichOneof("outcome"):
+        case "imported":
+            imported = report.findings.imported
+            facts.append(SideFact(dataset_stream(imported.version), imported))
+        case "rejected":
+            rejected = report.findings.rejected
+            facts.append(SideFact(rejected_stream(report.task_id), rejected))
+    model = report.model
+    stream = model_stream(model.model_id)
+    names = ("exported", "verified", "evaluated", "registered", "rejected")
+    facts += [SideFact(stream, getattr(model, name)) for name in names if model.HasField(name)]
+    return tuple(facts)
+
+
+def _log_events(report: work_pb2.Report, events: tuple[RecordedEvent, ...]) -> None:
+    for event in events:
+        log.info(
+            event.type,
+            extra={"task": report.task_id, "fence": report.fence, "position": event.position},
+        )
