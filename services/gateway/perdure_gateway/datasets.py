@@ -1,0 +1,31 @@
+"""GET /v1/datasets: the data set versions that were imported."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from perdure.errors import NotFound
+from perdure_gateway.context import DATASETS, GatewayOf, Id
+from perdure_gateway.listing import Before, Limit, Prefix, page
+
+router = APIRouter()
+
+
+@router.get("/v1/datasets")
+async def list_datasets(
+    gateway: GatewayOf, limit: Limit = 100, before: Before = None, prefix: Prefix = ""
+) -> dict[str, Any]:
+    """Data set versions, newest first."""
+    documents, next_before = await page(
+        gateway, DATASETS, limit=limit, before=before, prefix=prefix
+    )
+    return {"datasets": [document.body for document in documents], "next_before": next_before}
+
+
+@router.get("/v1/datasets/{version}")
+async def show_dataset(gateway: GatewayOf, version: Id) -> dict[str, Any]:
+    """One data set version."""
+    document = await gateway.document(DATASETS, version)
+    if document is None:
+        raise NotFound(f"there is no data set version {version}", dataset_version=version)
+    return document.body

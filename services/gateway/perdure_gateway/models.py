@@ -1,0 +1,59 @@
+"""GET /v1/models: the registry, and the files of its models."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final
+
+from fastapi import APIRouter
+from starlette.responses import StreamingResponse
+
+from perdure.errors import NotFound
+from perdure_gateway.context import MODELS, GatewayOf, Id
+from perdure_gateway.listing import Before, Limit, Prefix, page
+
+router = APIRouter()
+DIGEST_HEADER: Final = "Perdure-Digest"
+CHUNK_BYTES: Final = 256 * 1024
+
+
+@router.get("/v1/models")
+async def list_models(
+    gateway: GatewayOf, limit: Limit = 100, before: Before = None, prefix: Prefix = ""
+) -> dict[str, Any]:
+    """Models, rejected ones included, newest first."""
+    documents, next_before = await page(gateway, MODELS, limit=limit, before=before, prefix=prefix)
+    return {"models": [document.body for document in documents], "next_before": next_before}
+
+
+@router.get("/v1/models/{model_id}")
+async def show_model(gateway: GatewayOf, model_id: Id) -> dict[str, Any]:
+    """One model: what was established about it, and its files."""
+    document = await gateway.document(MODELS, model_id)
+    if document is None:
+        raise NotFound(f"there is no model {model_id}", model_id=model_id)
+    return document.body
+
+
+@router.get("/v1/models/{model_id}/files/{name}")
+async def model_file(gateway: GatewayOf, model_id: Id, name: str) -> StreamingResponse:
+    """One of the files that the registry lists for the model. `Perdure-Digest` is its BLAKE3."""
+    body = await show_model(gateway, model_id)
+    for blob in body["files"]:
+        if blob["name"] == name:
+            opened = await asyncio.to_thread(gateway.store.open, blob["key"])
+            headers = {
+                DIGEST_HEADER: blob["digest"],
+                "Content-Length": str(blob["size_bytes"]),
+                "Content-Disposition": "attachment",
+                "X-Content-Type-Options": "nosniff",
+            }
+            return StreamingResponse(
+                _chunks(opened), media_type="application/octet-stream", headers=headers
+            )
+    raise NotFound(f"model {model_id} has no file {name!r}", model_id=model_id)
+
+
+def _chunks(opened: BinaryIO) -> Iterator[bytes]:
+    with opened:
+        while chunk := opened.read(CHUNK_BYTES):
+            yield chunk
