@@ -1,0 +1,156 @@
+"""perdure train: check, send, submit, and follow."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from perdure.cli.dataset import complain_failed
+from perdure.cli.findings import checked, print_findings
+from perdure.cli.output import AsJson, bytes_bar, complain_line, number, print_json, say
+from perdure.cli.watching import follow
+from perdure.client import Client, Task
+from perdure.errors import InvalidInput
+from perdure.training.config import TrainConfig
+
+_VERSION: Final = re.compile(r"[0-9a-f]{4,64}")
+MAX_NAME: Final = 200
+Config = dict[str, Any]
+
+Data = Annotated[
+    str,
+    typer.Option(
+        "--data", help="A folder or zip archive, or a data set version (its beginning is enough)."
+    ),
+]
+Name = Annotated[
+    str | None, typer.Option("--name", help="The model's name; by default the data's.")
+]
+ModelName = Annotated[
+    str | None, typer.Option("--model", help="Which detector, e.g. yolo11n.yaml.")
+]
+Epochs = Annotated[int | None, typer.Option("--epochs", help="Passes over the training images.")]
+Imgsz = Annotated[int | None, typer.Option("--imgsz", help="Side of the square input, pixels.")]
+Batch = Annotated[int | None, typer.Option("--batch", help="Images in a step.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Decides everything that is random.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; repeatable."),
+]
+MinMap50 = Annotated[
+    float | None,
+    typer.Option("--min-map50", min=0, max=1, help="Register the model only from this mAP50 on."),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Follow the task until it has ended.")]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the images come from: a path on this machine, or a version on the server (its
+    beginning).
+    """
+
+    path: Path | None
+    version: str
+
+
+def train(
+    data: Data,
+    name: Name = None,
+    model: ModelName = None,
+    epochs: Epochs = None,
+    imgsz: Imgsz = None,
+    batch: Batch = None,
+    seed: Seed = None,
+    settings: Settings = None,
+    min_map50: MinMap50 = None,
+    wait: Wait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a detector, export it, check it, and register it.
+
+    The work is done by the server: start one with `perdure up`.
+    """
+    options = {"model": model, "epochs": epochs, "imgsz": imgsz, "batch": batch, "seed": seed}
+    config = read_config(options, settings or [])
+    source = read_source(data)
+    if source.path is not None:
+        _check(source.path)
+    with Client() as client:
+        task = _submit(client, source, name, config, min_map50)
+        if wait:
+            if not as_json:
+                say(f"task {task.id} submitted")
+            task = follow(client, task, quiet=as_json)
+    if as_json:
+        print_json(task.json)
+    elif not wait:
+        say(f"task {task.id} submitted")
+        say(f"follow it with: perdure task logs {task.id} -f")
+    if wait:
+        _conclude(task, as_json=as_json)
+
+
+def read_config(options: Config, settings: list[str]) -> Config:
+    """The pairs as given, checked against the schema. Raises InvalidConfig and InvalidInput."""
+    config = {key: value for key, value in options.items() if value is not None}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise InvalidInput(f"--set {setting!r} is not understood: write --set key=value")
+        if key in config:
+            raise InvalidInput(f"{key} is given twice: leave one of them out")
+        config[key] = value.strip()
+    TrainConfig.from_pairs(config)
+    return config
+
+
+def read_source(data: str) -> Source:
+    """What --data means: a path that exists, else a version. Raises InvalidInput otherwise."""
+    path = Path(data)
+    if path.exists():
+        return Source(path, "")
+    if _VERSION.fullmatch(data):
+        return Source(None, data)
+    raise InvalidInput(
+        f"--data {data}: there is no such folder or archive, and it is no data set version "
+        "(see: perdure dataset ls)"
+    )
+
+
+def _check(path: Path) -> None:
+    result = checked(path)
+    if not result.ok:
+        print_findings(result, to_stderr=True)
+        complain_line("nothing was sent: correct the errors, then submit again")
+        raise typer.Exit(1)
+
+
+def _submit(
+    client: Client, source: Source, name: str | None, config: Config, min_map50: float | None
+) -> Task:
+    if source.path is None:
+        version = client.find_dataset_version(source.version)
+        name = name or client.dataset(version).name
+        return client.submit(name=name, dataset_version=version, config=config, min_map50=min_map50)
+    client.version()  # before a long upload is prepared: is there a server at all?
+    with bytes_bar("uploading") as on_progress:
+        upload = client.upload(source.path, on_progress)
+    name = name or source.path.resolve().stem[:MAX_NAME]
+    return client.submit(name=name, upload=upload, config=config, min_map50=min_map50)
+
+
+def _conclude(task: Task, *, as_json: bool) -> None:
+    """Say how it ended; exit with 0 only for a published model."""
+    if task.status != "succeeded" or not task.model_id:
+        complain_failed(task)
+        raise typer.Exit(1)
+    if not as_json:
+        say(
+            f"model {task.model_id}: mAP50 {number(task.json['map50'])}, "
+            f"mAP50-95 {number(task.json['map50_95'])}"
+        )
+        say(f"fetch it with: perdure model pull {task.model_id} --out DIR")

@@ -1,0 +1,336 @@
+"""The SDK's client."""
+
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import quote
+
+import httpx
+
+from perdure.artifacts.archive import pack_folder
+from perdure.artifacts.hashing import digest_file
+from perdure.client import downloads, following
+from perdure.client.connection import Connection
+from perdure.client.records import (
+    Dataset,
+    Json,
+    LogPage,
+    Model,
+    Task,
+    Update,
+    Verification,
+)
+from perdure.errors import InvalidInput, NotFound, Unavailable
+
+# The store keeps a large upload, and the log is walked, before the answer comes.
+LONG_REPLY_TIMEOUT_S: Final = 900.0
+READ_BYTES: Final = 1024 * 1024
+LOG_POLL_S: Final = 1.0
+MAX_CARD_BYTES: Final = 16 * 1024 * 1024
+
+# Called with the bytes sent or received so far, and the bytes there are.
+OnProgress = Callable[[int, int], None]
+
+
+class Client:
+    """A connection to a Perdure server. Thread-safe; close it, or use it in a `with` block.
+
+    Every method raises ServerUnreachable when no server answers, and the error that the server
+    answered with.
+    """
+
+    def __init__(
+        self, base_url: str | None = None, *, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        """Without `base_url`: PERDURE_URL, else the local server's, else http://127.0.0.1:7412."""
+        self._connection = Connection(base_url, transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self._connection.url
+
+    def version(self) -> str:
+        """The server's version."""
+        return str(self._get("/v1/version")["version"])
+
+    # ---- submitting ------------------------------------------------------------------------------
+
+    def upload(self, path: Path, on_progress: OnProgress | None = None) -> Json:
+        """Send a folder (packed on the way) or a zip archive; gives `key`, `digest`, `size_bytes`
+        for `submit`.
+        """
+        if path.suffix.lower() in (".yaml", ".yml"):
+            path = path.parent  # a data set's data.yaml stands for its folder
+        if path.is_dir():
+            with tempfile.TemporaryDirectory(prefix="perdure-") as folder:
+                archive = Path(folder) / "upload.zip"
+                pack_folder(path, archive)
+                return self._send(archive, on_progress)
+        if path.is_file():
+            return self._send(path, on_progress)
+        raise InvalidInput(f"there is no folder and no zip archive at {path}")
+
+    def _send(self, archive: Path, on_progress: OnProgress | None) -> Json:
+        size_bytes = archive.stat().st_size
+        digest = digest_file(archive)
+
+        def content() -> Iterator[bytes]:
+            sent = 0
+            with archive.open("rb") as stream:
+                while chunk := stream.read(READ_BYTES):
+                    yield chunk
+                    sent += len(chunk)
+                    if on_progress is not None:
+                        on_progress(sent, size_bytes)
+
+        headers = {
+            "Content-Type": "application/zip",
+            "Content-Length": str(size_bytes),
+            "Perdure-Digest": digest,
+            # The archive's digest is its name in the store: sent twice, it is there once.
+            "Idempotency-Key": digest,
+        }
+        response = self._connection.request(
+            "POST",
+            "/v1/uploads",
+            content=content,
+            headers=headers,
+            reply_timeout_s=LONG_REPLY_TIMEOUT_S,
+        )
+        upload: Json = response.json()
+        return upload
+
+    def push_dataset(self, path: Path, name: str, *, on_progress: OnProgress | None = None) -> Task:
+        """Upload a data set and submit the task that imports it."""
+        upload = self.upload(path, on_progress)
+        return self.submit(goal="dataset", name=name, upload=upload)
+
+    def submit(
+        self,
+        *,
+        name: str,
+        goal: str = "model",
+        dataset_version: str | None = None,
+        upload: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        min_map50: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> Task:
+        """Submit a task on a data set version or an upload.
+
+        `idempotency_key`: submitting again with the same key gives the same task. Raises
+        InvalidConfig, NotFound for an unknown version, Conflict for a key that was used for
+        something else.
+        """
+        data = {"dataset_version": dataset_version, "upload": upload}
+        body: Json = {
+            "goal": goal,
+            "name": name,
+            "data": {key: value for key, value in data.items() if value is not None},
+            "config": dict(config or {}),
+            "gate": {} if min_map50 is None else {"min_map50": min_map50},
+        }
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        response = self._connection.request("POST", "/v1/tasks", json=body, headers=headers)
+        return Task.of(response.json())
+
+    # ---- tasks -----------------------------------------------------------------------------------
+
+    def task(self, task_id: str) -> Task:
+        """One task. Raises NotFound."""
+        return Task.of(self._get(f"/v1/tasks/{_part(task_id)}"))
+
+    def tasks(
+        self, *, status: str | None = None, prefix: str = "", limit: int | None = None
+    ) -> Iterator[Task]:
+        """Tasks, newest first, at most `limit`."""
+        pages = self._pages("/v1/tasks", "tasks", limit, {"status": status, "prefix": prefix})
+        return (Task.of(form) for form in pages)
+
+    def cancel(self, task_id: str) -> Task:
+        """Ask for a task to be stopped. Raises Conflict when it has ended."""
+        path = f"/v1/tasks/{_part(task_id)}/cancel"
+        # Asked twice, it is asked once: a second request finds the task cancelling.
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        return Task.of(self._connection.request("POST", path, headers=headers).json())
+
+    def progress(self, task_id: str) -> Json | None:
+        """The latest telemetry of the task's attempt, if there is any."""
+        progress: Json | None = self._get(f"/v1/tasks/{_part(task_id)}/progress")["progress"]
+        return progress
+
+    def watch(
+        self, task: str | Task, *, max_outage_s: float = following.MAX_OUTAGE_S
+    ) -> Iterator[Update]:
+        """Updates of a task, the first at once, until it has ended. Outlives restarts of the
+        server.
+
+        Given a Task, it begins there: no event after that version is left out.
+        """
+        known = self.task(task) if isinstance(task, str) else task
+        return following.watch(self._connection, known, max_outage_s=max_outage_s)
+
+    def wait(self, task_id: str) -> Task:
+        """Wait until the task has ended."""
+        task = self.task(task_id)
+        for update in following.watch(self._connection, task):
+            task = update.task
+        return task
+
+    def logs(self, task_id: str, offset: int = 0) -> LogPage:
+        """A piece of the task's log, over all its attempts, from byte `offset` on; empty at the
+        end.
+        """
+        response = self._connection.request(
+            "GET", f"/v1/tasks/{_part(task_id)}/logs", params={"offset": offset}
+        )
+        text = response.content.decode("utf-8", errors="replace")
+        return LogPage(text, int(response.headers["Perdure-Next-Offset"]))
+
+    def follow_logs(
+        self, task_id: str, *, max_outage_s: float = following.MAX_OUTAGE_S
+    ) -> Iterator[str]:
+        """The task's log from its beginning, as it grows, until the task has ended."""
+        offset = 0
+        answered_at = time.monotonic()
+        while True:
+            try:
+                # Asked before the log is read, so that what was written last is not missed.
+                ended = self.task(task_id).ended
+                page = self.logs(task_id, offset)
+                answered_at = time.monotonic()
+            except Unavailable:
+                if time.monotonic() - answered_at > max_outage_s:
+                    raise
+                page, ended = LogPage("", offset), False
+            offset = page.next_offset
+            if page.text:
+                yield page.text
+            elif ended:
+                return
+            else:
+                time.sleep(LOG_POLL_S)
+
+    # ---- data sets and models --------------------------------------------------------------------
+
+    def datasets(self, *, prefix: str = "", limit: int | None = None) -> Iterator[Dataset]:
+        """Data set versions, newest first."""
+        pages = self._pages("/v1/datasets", "datasets", limit, {"prefix": prefix})
+        return (Dataset.of(form) for form in pages)
+
+    def dataset(self, version: str) -> Dataset:
+        """One data set version. Raises NotFound."""
+        return Dataset.of(self._get(f"/v1/datasets/{_part(version)}"))
+
+    def models(self, *, prefix: str = "", limit: int | None = None) -> Iterator[Model]:
+        """Models, rejected ones included, newest first."""
+        pages = self._pages("/v1/models", "models", limit, {"prefix": prefix})
+        return (Model.of(form) for form in pages)
+
+    def model(self, model_id: str) -> Model:
+        """One model. Raises NotFound."""
+        return Model.of(self._get(f"/v1/models/{_part(model_id)}"))
+
+    def model_card(self, model_id: str) -> Json:
+        """A registered model's card. Raises NotFound for a model that was not registered."""
+        model = self.model(model_id)
+        card_key = model.json.get("card", {}).get("key", "")
+        name = card_key.rpartition("/")[2]
+        if not name:
+            raise NotFound(f"model {model_id} has no card: it is {model.status}")
+        return self._get(f"/v1/models/{_part(model_id)}/files/{_part(name)}")
+
+    def pull_model(
+        self, model_id: str, out: Path, *, on_progress: OnProgress | None = None
+    ) -> list[Path]:
+        """Fetch a model's files into the folder `out`, checked by digest: all of them, or none."""
+        return downloads.pull(self._connection, self.model(model_id), out, on_progress)
+
+    # ---- audit -----------------------------------------------------------------------------------
+
+    def replay(self, task_id: str, at_version: int | None = None) -> Task:
+        """The task as the log tells it, after its first `at_version` events. Raises NotFound."""
+        path = f"/v1/audit/tasks/{_part(task_id)}"
+        return Task.of(self._get(path, {"at_version": at_version}))
+
+    def verify(self) -> Verification:
+        """Have the server walk its whole log. Raises DamagedLog, naming the first place that is
+        wrong.
+        """
+        response = self._connection.request(
+            "GET", "/v1/audit/verify", reply_timeout_s=LONG_REPLY_TIMEOUT_S
+        )
+        form: Json = response.json()
+        return Verification(form["from"], form["to"], form["head"], form)
+
+    # ---- ids -------------------------------------------------------------------------------------
+
+    def find_task_id(self, prefix: str) -> str:
+        """The task id that begins with `prefix`. Raises NotFound, and InvalidInput when there are
+        several.
+        """
+        return _unique("task", prefix, [task.id for task in self.tasks(prefix=prefix, limit=2)])
+
+    def find_dataset_version(self, prefix: str) -> str:
+        """The data set version that begins with `prefix`. Raises as find_task_id."""
+        versions = [dataset.version for dataset in self.datasets(prefix=prefix, limit=2)]
+        return _unique("data set version", prefix, versions)
+
+    def find_model_id(self, prefix: str) -> str:
+        """The model id that begins with `prefix`. Raises as find_task_id."""
+        return _unique("model", prefix, [model.id for model in self.models(prefix=prefix, limit=2)])
+
+    def _get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
+        form: Json = self._connection.request("GET", path, params=params).json()
+        return form
+
+    def _pages(
+        self, path: str, name: str, limit: int | None, params: Mapping[str, Any]
+    ) -> Iterator[Json]:
+        left = limit
+        before: int | None = None
+        while left is None or left > 0:
+            size = 100 if left is None else min(left, 100)
+            page = self._get(path, {**params, "limit": size, "before": before})
+            yield from page[name]
+            before = page["next_before"]
+            if before is None:
+                return
+            left = None if left is None else left - len(page[name])
+
+
+def _part(text: str) -> str:
+    """`text` as one part of a path."""
+    if not text.strip("."):
+        raise NotFound(f"there is nothing called {text!r}")
+    return quote(text, safe="")
+
+
+def _unique(what: str, prefix: str, found: list[str]) -> str:
+    if not prefix or not found:
+        raise NotFound(f"there is no {what} that begins with {prefix!r}")
+    if prefix in found:
+        return prefix
+    if len(found) > 1:
+        raise InvalidInput(f"more than one {what} begins with {prefix!r}: give more of it")
+    return found[0]

@@ -1,0 +1,102 @@
+"""Fetching a model's files: checked, whole or not at all, and never outside the folder they were
+meant for.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from blake3 import blake3
+
+from perdure.artifacts.hashing import digest_file
+from perdure.client.connection import REPLY_TIMEOUT_S, Connection
+from perdure.client.records import Model, ModelFile
+from perdure.errors import Conflict, DamagedObject, InvalidInput
+
+_SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+READ_BYTES: Final = 1024 * 1024
+
+# Called with the bytes that arrived so far, and the bytes of all files.
+OnProgress = Callable[[int, int], None]
+
+
+def pull(
+    connection: Connection, model: Model, folder: Path, on_progress: OnProgress | None = None
+) -> list[Path]:
+    """Put the files of `model` into `folder`, which is made when there is none.
+
+    All files are fetched and checked before the first one appears. Raises InvalidInput for a file
+    name that is not plain, Conflict for a different file of that name in the folder, and
+    DamagedObject for wrong bytes.
+    """
+    for file in model.files:
+        _check_name(model, file)
+        _check_free(file, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    total = sum(file.size_bytes for file in model.files)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".pull-") as name:
+        arriving = Path(name)
+        done = 0
+        for file in model.files:
+            _fetch(
+                connection,
+                model,
+                file,
+                arriving / file.name,
+                lambda bytes_of_file, before=done: (  # type: ignore[misc]
+                    on_progress(before + bytes_of_file, total) if on_progress else None
+                ),
+            )
+            done += file.size_bytes
+        for file in model.files:
+            (arriving / file.name).replace(folder / file.name)
+    return [folder / file.name for file in model.files]
+
+
+def _check_name(model: Model, file: ModelFile) -> None:
+    if not _SAFE_NAME.fullmatch(file.name):
+        raise InvalidInput(f"model {model.id} has a file with an unsafe name: {file.name!r}")
+
+
+def _check_free(file: ModelFile, folder: Path) -> None:
+    target = folder / file.name
+    if target.is_symlink() or (target.exists() and not _holds(target, file)):
+        raise Conflict(f"{target} exists and is another file: choose another folder")
+
+
+def _holds(path: Path, file: ModelFile) -> bool:
+    return path.is_file() and digest_file(path) == file.digest
+
+
+def _fetch(
+    connection: Connection,
+    model: Model,
+    file: ModelFile,
+    target: Path,
+    on_bytes: Callable[[int], None],
+) -> None:
+    path = f"/v1/models/{quote(model.id, safe='')}/files/{quote(file.name, safe='')}"
+    digest = blake3()
+    size_bytes = 0
+    with (
+        connection.stream(path, silence_s=REPLY_TIMEOUT_S) as response,
+        target.open("xb") as out,
+    ):
+        for chunk in response.iter_bytes(READ_BYTES):
+            digest.update(chunk)
+            out.write(chunk)
+            size_bytes += len(chunk)
+            on_bytes(size_bytes)
+            if size_bytes > file.size_bytes:
+                break
+        out.flush()
+        os.fsync(out.fileno())
+    if digest.hexdigest() != file.digest:
+        raise DamagedObject(
+            f"{file.name} of model {model.id} arrived with the digest {digest.hexdigest()}, "
+            f"not {file.digest}: nothing was kept; try again"
+        )

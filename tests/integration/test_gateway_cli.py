@@ -1,0 +1,314 @@
+"""The command line against a gateway on a real port; the tests play the scheduler's part."""
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from perdure.contracts.v1 import events_pb2
+from tests.builders.command_line import CommandLine, yolo_folder
+from tests.builders.gateway import (
+    VERSION,
+    ServerThread,
+    World,
+    assigned,
+    dataset_imported,
+    epoch,
+    prepared,
+    published,
+    trained,
+)
+
+PERDURE = (sys.executable, "-c", "from perdure.cli import main; main()")
+FILES = {"model.onnx": b"onnx" * 1000, "card.json": b'{"name": "birds"}'}
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path / "world")
+
+
+@pytest.fixture
+def server(world):
+    with ServerThread(world) as server:
+        yield server
+
+
+@pytest.fixture
+def perdure(server, monkeypatch, capsys):
+    monkeypatch.setenv("PERDURE_URL", server.url)
+    return CommandLine(monkeypatch, capsys)
+
+
+def until(condition, timeout_s=20.0):
+    """The first true value of `condition`."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+    return value
+
+
+class Scheduler(threading.Thread):
+    """Waits for the first task, and lets happen to it what the test says."""
+
+    def __init__(self, server: ServerThread, *steps) -> None:
+        super().__init__(daemon=True)
+        self._server = server
+        self._steps = steps
+        self.start()
+
+    def run(self) -> None:
+        world = self._server.world
+        find = world.read_models.find
+        task = until(lambda: self._server.run(find("tasks")))[0]
+        for step in self._steps:
+            self._server.run(world.append(f"task-{task.key}", *step))
+
+
+def succeed() -> list:
+    ended = events_pb2.TaskSucceeded(dataset_version=VERSION, model_id="m1")
+    return [
+        (assigned(), prepared()),
+        (assigned(2, "train"), events_pb2.AttemptStarted(fence=2, pid=7), epoch(2, 1), epoch(2, 2)),
+        (trained(2), assigned(3, "publish")),
+        (published(3, "m1"), ended),
+    ]
+
+
+def fail() -> list:
+    failure = {"failure": "non_finite_loss", "detail": "the loss was NaN at step 3"}
+    return [
+        (assigned(), prepared(), assigned(2, "train")),
+        (
+            events_pb2.AttemptFailed(fence=2, **failure),
+            events_pb2.TaskFailed(**failure, advice="Lower lr0."),
+        ),
+    ]
+
+
+def submit(perdure, server) -> dict:
+    server.run(server.world.import_dataset())
+    until(lambda: perdure("dataset", "ls", "--json").json)
+    return perdure("train", "--data", "abab", "--json").json
+
+
+def test_training_on_a_folder_sends_it_and_names_the_task(perdure, tmp_path, world):
+    folder = yolo_folder(tmp_path / "birds")
+    ran = perdure("train", "--data", str(folder), "--epochs", "3", "--set", "lr0=0.01", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    task = ran.json
+    assert (task["name"], task["status"], task["config"]["epochs"]) == ("birds", "queued", 3)
+    assert task["config"]["lr0"] == 0.01
+    assert world.store.stat(task["upload"]["key"]).size_bytes == task["upload"]["size_bytes"]
+    in_words = perdure("train", "--data", str(folder), "--name", "crows")
+    assert (in_words.code, "perdure task logs" in in_words.out) == (0, True)
+
+
+def test_a_path_wins_over_a_version(perdure, server, tmp_path, monkeypatch):
+    server.run(server.world.import_dataset())
+    monkeypatch.chdir(tmp_path)
+    yolo_folder(tmp_path / "abab")
+    task = perdure("train", "--data", "abab", "--json").json
+    assert (task["dataset_version"], task["data_name"]) == ("", "abab")
+
+
+def test_waiting_for_a_published_model_tells_the_way_in_lines_and_ends_with_0(perdure, server):
+    server.run(server.world.import_dataset())
+    until(lambda: perdure("dataset", "ls", "--json").json)
+    Scheduler(server, *succeed())
+    ran = perdure("train", "--data", VERSION, "--wait")
+    assert ran.code == 0, ran.err
+    for line in (
+        "prepare: attempt 1 on worker-1",
+        "attempt 2 runs",
+        "epoch 2/2: box 1.500 cls 0.500 dfl 0.250 mAP50 0.250",
+        "attempt 3 succeeded",
+        "model m1: mAP50 0.750",
+        "perdure model pull m1",
+    ):
+        assert line in ran.out
+
+
+def test_waiting_for_programs_prints_one_json_object(perdure, server):
+    server.run(server.world.import_dataset())
+    until(lambda: perdure("dataset", "ls", "--json").json)
+    Scheduler(server, *succeed())
+    ran = perdure("train", "--data", VERSION, "--wait", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert (ran.json["status"], ran.json["model_id"]) == ("succeeded", "m1")
+
+
+def test_a_failed_task_ends_with_1_and_says_why_and_what_to_do(perdure, server):
+    server.run(server.world.import_dataset())
+    until(lambda: perdure("dataset", "ls", "--json").json)
+    Scheduler(server, *fail())
+    ran = perdure("train", "--data", VERSION, "--wait", "--json")
+    assert (ran.code, ran.json["status"]) == (1, "failed")
+    for words in ("non_finite_loss", "NaN at step 3", "Lower lr0."):
+        assert words in ran.err
+
+
+def test_a_cancelled_task_ends_with_1(perdure, server):
+    server.run(server.world.import_dataset())
+    until(lambda: perdure("dataset", "ls", "--json").json)
+    requested = events_pb2.TaskCancelRequested(requested_by="somebody")
+    Scheduler(server, (requested, events_pb2.TaskCancelled(detail="before it ran")))
+    ran = perdure("train", "--data", VERSION, "--wait")
+    assert ran.code == 1
+    assert "cancelled" in ran.err
+
+
+def test_ctrl_c_leaves_the_task_running_and_says_how_to_look_again(perdure, server):
+    server.run(server.world.import_dataset())
+    until(lambda: perdure("dataset", "ls", "--json").json)
+    process = subprocess.Popen(
+        [*PERDURE, "train", "--data", VERSION, "--wait"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PERDURE_URL": server.url},
+    )
+    task_id = process.stdout.readline().split()[1]
+    # The first event that it prints shows that it is following.
+    server.run(server.world.append(f"task-{task_id}", assigned()))
+    assert "attempt 1" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert f"perdure task show {task_id}" in err
+    assert "Traceback" not in err
+    assert perdure("task", "show", task_id, "--json").json["status"] == "running"
+
+
+def test_on_a_terminal_the_way_is_a_live_picture(server, perdure):
+    server.run(server.world.import_dataset())
+    until(lambda: perdure("dataset", "ls", "--json").json)
+    Scheduler(server, *succeed())
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*PERDURE, "train", "--data", VERSION, "--wait"],
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "PERDURE_URL": server.url, "TERM": "xterm-256color", "COLUMNS": "100"},
+    )
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # how the end of a pseudo-terminal reads
+        while piece := os.read(ours, 65_536):
+            seen += piece
+    os.close(ours)
+    assert process.wait(20) == 0
+    for words in (b"mAP50-95", b"succeeded", b"model m1: mAP50 0.750"):
+        assert words in seen
+
+
+def test_pushing_a_data_set_waits_for_the_version(perdure, server, tmp_path):
+    folder = yolo_folder(tmp_path / "birds")
+    server.run(server.world.append(f"dataset-{VERSION}", dataset_imported()))
+    Scheduler(server, (assigned(), prepared(), events_pb2.TaskSucceeded(dataset_version=VERSION)))
+    ran = perdure("dataset", "push", str(folder), "--name", "birds", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["version"] == VERSION
+
+
+def test_data_sets_are_shown_by_the_beginning_of_their_version(perdure, server):
+    assert perdure("dataset", "ls", "--json").json == []
+    server.run(server.world.import_dataset())
+    until(lambda: perdure("dataset", "ls", "--json").json)
+    assert "birds" in perdure("dataset", "ls").out
+    shown = perdure("dataset", "show", "abab")
+    assert "wren, robin" in shown.out
+    assert perdure("dataset", "show", "abab", "--json").json["version"] == VERSION
+    missing = perdure("dataset", "show", "dddd")
+    assert (missing.code, missing.out) == (1, "")
+
+
+def test_a_replay_prints_exactly_what_show_prints(perdure, server):
+    task = submit(perdure, server)
+    server.run(server.world.append(f"task-{task['id']}", assigned(), prepared()))
+    show = ("task", "show", task["id"][:8], "--json")
+    until(lambda: perdure(*show).json["version"] == 3)
+    assert perdure("audit", "replay", task["id"][:8], "--json").out == perdure(*show).out
+    past = perdure("audit", "replay", task["id"], "--at-version", "1", "--json").json
+    assert past == task
+    assert perdure("audit", "replay", task["id"], "--at-version", "9").code == 1
+    assert perdure("audit", "replay", task["id"]).out.startswith("task")
+
+
+def test_verify_prints_how_far_the_log_is_complete_and_its_head(perdure, server):
+    submit(perdure, server)
+    head = server.run(server.world.log.head())
+    assert perdure("audit", "verify").out == f"complete 1..2\nhead {head.hash}\n"
+    assert perdure("audit", "verify", "--json").json == {
+        "complete": True,
+        "from": 1,
+        "to": 2,
+        "head": head.hash,
+    }
+
+
+def test_a_damaged_log_is_a_negative_answer(perdure, server, world, monkeypatch):
+    submit(perdure, server)
+    first = world.log.rows[0]
+    world.log.rows[0] = replace(first, data=first.data.replace("birds", "crows"))
+    ran = perdure("audit", "verify")
+    assert (ran.code, ran.out) == (1, "")
+    assert "position 1" in ran.err
+
+
+def test_tasks_are_listed_shown_and_cancelled(perdure, server):
+    assert perdure("task", "ls", "--json").json == []
+    task = submit(perdure, server)
+    assert task["id"] in perdure("task", "ls").out
+    assert perdure("task", "ls", "--status", "failed", "--json").json == []
+    assert "queued" in perdure("task", "show", task["id"]).out
+    assert perdure("task", "cancel", task["id"][:6], "--json").json["status"] == "cancelled"
+    again = perdure("task", "cancel", task["id"])
+    assert again.code == 1
+    assert "has ended" in again.err
+    assert perdure("task", "show", "fedcba").code == 1
+
+
+def test_logs_are_printed_as_they_are(perdure, server, world):
+    task = submit(perdure, server)
+    world.store.put_bytes(
+        f"logs/{task['id']}/0001-prepare/{0:012d}.log", "[bold]Zaunkönig\n".encode()
+    )
+    expected = "==> attempt 1: prepare <==\n[bold]Zaunkönig\n"
+    assert perdure("task", "logs", task["id"]).out == expected
+    perdure("task", "cancel", task["id"])
+    assert perdure("task", "logs", task["id"], "-f").out == expected
+
+
+def test_models_are_listed_shown_and_pulled(perdure, server, world, tmp_path):
+    assert perdure("model", "ls", "--json").json == []
+    server.run(world.register_model("m1abc", FILES))
+    until(lambda: perdure("model", "ls", "--json").json)
+    assert "registered" in perdure("model", "ls").out
+    shown = perdure("model", "show", "m1")
+    for words in ("wren 0.800", "opset 17", "model.onnx", "2 images"):
+        assert words in shown.out
+    as_json = perdure("model", "show", "m1", "--json").json
+    assert (as_json["map50"], as_json["card_content"]) == (0.75, {"name": "birds"})
+    out = tmp_path / "out"
+    pulled = perdure("model", "pull", "m1", "--out", str(out), "--json")
+    assert pulled.json == {"model": "m1abc", "files": [str(out / name) for name in FILES]}
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == FILES
+
+
+def test_names_from_elsewhere_do_not_steer_the_terminal(perdure, server):
+    server.run(server.world.import_dataset())
+    until(lambda: perdure("dataset", "ls", "--json").json)
+    perdure("train", "--data", VERSION, "--name", "[red]birds[/red]")
+    assert "[red]birds[/red]" in perdure("task", "ls").out
+    listed = json.dumps(perdure("task", "ls", "--json").json)
+    assert "[red]birds[/red]" in listed
