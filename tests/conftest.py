@@ -1,9 +1,14 @@
 """Set up before any test module is imported."""
 
+import atexit
 import os
+import shutil
 import tempfile
 
 # Ultralytics reads these once, on import, and then writes a settings file: not into anyone's home.
 os.environ["YOLO_OFFLINE"] = "true"
 os.environ["YOLO_AUTOINSTALL"] = "false"
 os.environ["YOLO_CONFIG_DIR"] = tempfile.mkdtemp(prefix="perdure-tests-")
+atexit.register(shutil.rmtree, os.environ["YOLO_CONFIG_DIR"], ignore_errors=True)
+
+import perdure.datasets.imaging  # noqa: E402, F401  before Ultralytics replaces Pillow's Image.open

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from perdure.contracts.envelope import NewEvent
 from perdure.contracts.v1 import events_pb2
 from perdure.domain.failures import Failure
-from perdure.domain.task import TaskState, replay, task_stream
+from perdure.domain.task import TaskState, task_stream
+from perdure.domain.task_evolution import replay
 from perdure.eventlog.memory import MemoryLog, MemoryReadModels
 from perdure.eventlog.port import StreamAppend
 from perdure.messaging.local import LocalBus

@@ -6,8 +6,9 @@ from google.protobuf.message import Message
 
 from perdure.contracts.envelope import RecordedEvent
 from perdure.contracts.v1 import events_pb2, work_pb2
-from perdure.domain.task import TaskState, evolve, task_stream
+from perdure.domain.task import TaskState, task_stream
 from perdure.domain.task_decisions import Command, decide
+from perdure.domain.task_evolution import evolve
 
 NOW = "2026-01-01T00:00:00.000000+00:00"
 TASK_ID = "0123456789abcdef"

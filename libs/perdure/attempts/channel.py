@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 STOPPED: Final = 75  # EX_TEMPFAIL: stopped as asked; the work can go on elsewhere
 
 
-class Stopped(Exception):  # noqa: N818  a signal to unwind, not an error
+class Stopped(Exception):
     """The attempt was asked to stop and has stopped at a safe place."""
 
 

@@ -32,9 +32,6 @@ EXIT_POLL_S: Final = 0.05
 READ_BYTES: Final = 65536
 # A line of the channel is a few hundred bytes; a result with facts about a model, some thousands.
 MAX_LINE_BYTES: Final = 1 << 20
-# Secrets of the services are not for the children.
-_PASSED_ON: Final = frozenset({"PERDURE_STORE_URL"})
-
 Line = dict[str, Any]
 OnLine = Callable[[Line], Awaitable[None]]
 OnText = Callable[[bytes], None]
@@ -238,9 +235,6 @@ def _parse(raw: bytes) -> Line | None:
 
 
 def _environment(extra: Mapping[str, str], channel: int) -> dict[str, str]:
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("PERDURE_") or name in _PASSED_ON
-    }
+    # Settings of the services, with their secrets, are not for the children.
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PERDURE_")}
     return inherited | dict(extra) | {CHANNEL_VARIABLE: str(channel)}

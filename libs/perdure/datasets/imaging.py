@@ -35,6 +35,9 @@ MAX_PIXELS: Final = 80_000_000
 # The largest file that fits MAX_PIXELS: 16-bit RGBA, uncompressed.
 MAX_FILE_BYTES: Final = 640 << 20
 
+# Pillow's own, bound before Ultralytics can put one in its place that tries to install packages
+# when an image cannot be read (training/isolation.py sees to the order).
+_open_image: Final = Image.open
 _SIGNATURES: Final = (
     (b"\xff\xd8\xff", "JPEG"),
     (b"\x89PNG\r\n\x1a\n", "PNG"),
@@ -136,7 +139,7 @@ def _open(data: bytes, name: str) -> tuple[Image.Image, ImageInfo]:
     if image_format is None:
         raise _undecodable(name, "its content is no JPEG, PNG, BMP, TIFF or WebP")
     try:
-        image = Image.open(io.BytesIO(data), formats=(image_format,))
+        image = _open_image(io.BytesIO(data), formats=(image_format,))
         orientation = _orientation(image, image_format)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise _too_large(name, str(error)) from error

@@ -10,8 +10,9 @@ from typing import Final
 from google.protobuf.message import Message
 
 from perdure.contracts.envelope import NewEvent, RecordedEvent, derived_id
-from perdure.domain.task import TaskState, evolve, replay, task_stream
+from perdure.domain.task import TaskState, task_stream
 from perdure.domain.task_decisions import Command, decide
+from perdure.domain.task_evolution import evolve, replay
 from perdure.errors import EventIdReused, VersionConflict
 from perdure.eventlog.port import EventLog, StreamAppend
 from perdure.runtime.clock import Clock

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from perdure.contracts.v1 import events_pb2, work_pb2
 from perdure.domain.failures import Failure
-from perdure.domain.task import TERMINAL, from_json, replay, to_json
+from perdure.domain.task import TERMINAL, from_json, to_json
 from perdure.domain.task_decisions import Assign, Lose, Receive, RequestCancel
+from perdure.domain.task_evolution import replay
 from perdure.errors import Conflict
 from tests.builders.tasks import INCARNATION, NOW, WORKER_ID, History, checkpoint, report, succeeded
 
