@@ -75,7 +75,7 @@ class Channel:
         self.say("epoch", **fields)
 
     def checkpoint(self, path: Path, *, digest: str, epoch: int, step: int, best: bool) -> None:
-        """A checkpoint lies whole at `path`. The file must stay there until the attempt ends."""
+        """A checkpoint lies whole at `path`, until two newer ones have been written."""
         self.say("checkpoint", path=str(path), digest=digest, epoch=epoch, step=step, best=best)
 
     def facts(self, facts: Mapping[str, Any]) -> None:

@@ -1,0 +1,1 @@
+"""One per node: supervises training attempts."""

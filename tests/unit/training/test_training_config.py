@@ -1,0 +1,82 @@
+import hashlib
+
+import pytest
+
+from perdure.errors import InvalidConfig
+from perdure.training.config import TrainConfig
+
+
+def problems_of(pairs):
+    with pytest.raises(InvalidConfig) as caught:
+        TrainConfig.from_pairs(pairs)
+    return {problem["key"]: problem for problem in caught.value.details["problems"]}
+
+
+def test_text_from_a_command_line_is_read():
+    config = TrainConfig.from_pairs({"epochs": "7", "cos_lr": "true", "lr0": "0.003"})
+    assert (config.epochs, config.cos_lr, config.lr0) == (7, True, 0.003)
+
+
+def test_all_problems_are_listed_at_once():
+    found = problems_of({"epoch": 3, "imgsz": 100, "batch": 0, "mosaic": "much"})
+    assert set(found) == {"epoch", "imgsz", "batch", "mosaic"}
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    assert problems_of({"epoch": 3})["epoch"]["nearest"] == "epochs"
+    assert problems_of({"learning": 3})["learning"]["problem"] == "is not a known name"
+    assert problems_of({"zzzzzz": 3})["zzzzzz"]["nearest"] is None
+
+
+@pytest.mark.parametrize("name", ["yolo11n.pt", "/etc/yolo11n.yaml", "yolo11n-seg.yaml"])
+def test_a_model_is_a_known_detector_and_never_a_file(name):
+    assert problems_of({"model": name})["model"]["nearest"] == "yolo11n.yaml"
+
+
+def test_an_image_size_is_a_multiple_of_the_stride():
+    assert problems_of({"imgsz": "100"})["imgsz"]["nearest"] == "96"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("lr0", "nan"), ("lr0", "inf"), ("batch", -1), ("device", "gpu"), ("workers", "many")],
+)
+def test_values_out_of_range_are_refused(key, value):
+    assert set(problems_of({key: value})) == {key}
+
+
+def test_values_that_contradict_each_other_are_refused():
+    found = problems_of({"epochs": 2, "warmup_epochs": 3, "close_mosaic": 5, "lr0": 0.5})
+    assert set(found) == {"warmup_epochs", "close_mosaic", "lr0"}
+
+
+def test_defaults_follow_the_optimizer_and_the_length():
+    sgd = TrainConfig(optimizer="SGD", epochs=2)
+    assert (sgd.lr0, sgd.momentum) == (0.01, 0.937)
+    assert (sgd.warmup_epochs, sgd.close_mosaic) == (2, 2)
+    assert TrainConfig(batch=64).nbs == 64
+
+
+def test_the_canonical_form_reads_back_and_its_hash_is_sha256():
+    config = TrainConfig.from_pairs({"epochs": 2, "optimizer": "SGD"})
+    text = config.canonical()
+    assert TrainConfig.from_canonical(text) == config
+    assert text.startswith('{"batch":16,"box":7.5,')
+    assert config.hash == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_another_value_gives_another_hash():
+    assert TrainConfig(seed=1).hash != TrainConfig(seed=2).hash
+
+
+def test_damaged_canonical_text_is_refused():
+    with pytest.raises(InvalidConfig):
+        TrainConfig.from_canonical('{"epochs": "many"}')
+
+
+def test_the_configuration_needs_no_torch():
+    import subprocess
+    import sys
+
+    code = "import sys, perdure.training.config; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
