@@ -41,8 +41,8 @@ proto: setup ## Generate libs/perdure/contracts from proto/
 	$(BIN)/python infra/generate_contracts.py
 
 bench: setup ## Measure, and print JSON lines
-	$(BIN)/python tests/bench/bench_eventlog.py
-	$(BIN)/python tests/bench/bench_training.py
+	$(BIN)/python -m tests.bench.bench_eventlog
+	$(BIN)/python -m tests.bench.bench_training
 
 lock: ## Write requirements.lock anew from pyproject.toml (needs network)
 	PYTHON=$(PYTHON) bash infra/lock.sh
