@@ -154,7 +154,7 @@ def test_a_split_of_another_version_is_refused(world, tmp_path):
 
 
 def test_an_error_in_the_middle_leaves_nothing_behind(world):
-    class Interrupted(Exception):  # noqa: N818
+    class Interrupted(Exception):
         pass
 
     def interrupt(done: int, _total: int) -> None:
