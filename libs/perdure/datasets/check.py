@@ -27,6 +27,7 @@ from perdure.datasets.formats.yolo import read_yolo
 from perdure.datasets.imaging import ImageInfo, decode_bytes, probe_bytes, read_image
 from perdure.datasets.manifest import Manifest, ManifestImage, manifest_of
 from perdure.datasets.split import distinct_contents, names_splits
+from perdure.datasets.text import unreadable_file
 from perdure.errors import InvalidDataset, InvalidInput, NotFound, UnsafeArchive
 
 # Of a large set, single broken files can be missed without harm; more points to a broken copy.
@@ -101,7 +102,7 @@ def check(path: Path, *, progress: Progress | None = None) -> CheckResult:
     if path.is_dir():
         return check_folder(path, progress=progress)
     if path.suffix.lower() in (".yaml", ".yml"):
-        return check_folder(path.parent, progress=progress)
+        return check_folder(path.parent, progress=progress, config_name=path.name)
     if path.suffix.lower() != ".zip":
         raise InvalidInput(f"{path} is neither a folder nor a .zip: give the data set's folder")
     with tempfile.TemporaryDirectory(prefix="perdure-check-") as temporary:
@@ -140,10 +141,15 @@ def rejected_archive(name: str, error: UnsafeArchive) -> CheckResult:
     )
 
 
-def check_folder(folder: Path, *, progress: Progress | None = None) -> CheckResult:
-    """Check the data set in a folder, which must not change meanwhile."""
+def check_folder(
+    folder: Path, *, progress: Progress | None = None, config_name: str | None = None
+) -> CheckResult:
+    """Check the data set in a folder, which must not change meanwhile.
+
+    `config_name` says which file in it is its data.yaml; without it that is found by its name.
+    """
     findings = Findings()
-    annotations = read_yolo(folder, findings)
+    annotations = read_yolo(folder, findings, config_name)
     inspected = _inspect_all(annotations.images, progress)
     images = _manifest_images(annotations, inspected, findings)
     manifest = manifest_of(annotations.classes, images)
@@ -169,7 +175,7 @@ class _Inspected:
 
     digest: str
     size_bytes: int
-    outcome: ImageInfo | InvalidDataset
+    outcome: ImageInfo | InvalidDataset | OSError
 
 
 def _inspect_all(images: Sequence[AnnotatedImage], progress: Progress | None) -> list[_Inspected]:
@@ -189,8 +195,8 @@ def _inspect(path: Path) -> _Inspected:
     """Decode an image whole: only so is it known not to be cut off."""
     try:
         data = read_image(path)
-    except InvalidDataset as error:
-        return _Inspected("", path.stat().st_size, error)
+    except (InvalidDataset, OSError) as error:
+        return _Inspected("", 0, error)
     try:
         decode_bytes(data, path.name)
         outcome: ImageInfo | InvalidDataset = probe_bytes(data, path.name)
@@ -211,6 +217,9 @@ def _manifest_images(
     too_many = undecodable > MAX_SKIPPED_SHARE * len(inspected)
     images = []
     for image, found in zip(annotations.images, inspected, strict=True):
+        if isinstance(found.outcome, OSError):
+            findings.add(unreadable_file(found.outcome), image.path)
+            continue
         if isinstance(found.outcome, InvalidDataset):
             _report_unusable(image.path, found.outcome, too_many, findings)
             continue

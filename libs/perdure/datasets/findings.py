@@ -111,7 +111,8 @@ def count_codes(findings: Iterable[Finding]) -> dict[str, int]:
 
 
 def quoted(value: str) -> str:
-    """`value` short enough to quote."""
+    """`value` short enough to quote, and with nothing in it that UTF-8 cannot hold."""
+    value = value.encode(errors="backslashreplace").decode()
     if len(value) <= _MAX_VALUE_CHARACTERS:
         return value
     return value[: _MAX_VALUE_CHARACTERS - 1] + "…"

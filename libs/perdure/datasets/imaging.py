@@ -17,6 +17,7 @@ Of an animation or a file of many pages the first picture is used.
 
 import io
 import struct
+import warnings
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,9 +68,15 @@ _DECODER_ERRORS: Final = (
     struct.error,
     zlib.error,
 )
+# MAX_PIXELS is judged here, with a finding; Pillow's alarm would only be noise.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
 _SIXTEEN_BIT: Final = frozenset({"I;16", "I;16L", "I;16B", "I;16N"})
 _UNKNOWN_RANGE: Final = frozenset({"I", "F"})
 _SWAPS_AXES: Final = frozenset({5, 6, 7, 8})
+
+_PNG_BIT_DEPTH: Final = 24  # PNG, third edition, 11.2.1: after signature, length, type and sizes
+_TIFF_BITS: Final = 258  # TIFF 6.0, BitsPerSample
 
 Pixels = NDArray[np.uint8]
 
@@ -81,7 +88,7 @@ class ImageInfo:
     width: int
     height: int
     format: str  # "JPEG", "PNG", "BMP", "TIFF" or "WEBP", by content
-    mode: str  # Pillow's mode of the stored pixels
+    mode: str  # Pillow's mode of the stored pixels; with ";16" when a channel has 16 bits
     orientation: int  # EXIF orientation, 1..8; 1 is upright
 
     def matches_suffix(self, suffix: str) -> bool:
@@ -140,9 +147,9 @@ def _open(data: bytes, name: str) -> tuple[Image.Image, ImageInfo]:
         raise _undecodable(name, "its content is no JPEG, PNG, BMP, TIFF or WebP")
     try:
         image = _open_image(io.BytesIO(data), formats=(image_format,))
-        orientation = _orientation(image, image_format)
+        orientation, mode = _orientation(image, image_format), _mode(image, data)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise _too_large(name, str(error)) from error
+        raise _too_large(name, f"it claims far more than {MAX_PIXELS} pixels") from error
     except UnidentifiedImageError as error:
         raise _undecodable(name, f"its {image_format} header is damaged") from error
     except _DECODER_ERRORS as error:
@@ -152,7 +159,17 @@ def _open(data: bytes, name: str) -> tuple[Image.Image, ImageInfo]:
         raise _too_large(name, f"it claims {width} x {height} pixels, more than {MAX_PIXELS}")
     if image_format != "TIFF" and orientation in _SWAPS_AXES:
         width, height = height, width
-    return image, ImageInfo(width, height, image_format, image.mode, orientation)
+    return image, ImageInfo(width, height, image_format, mode, orientation)
+
+
+def _mode(image: Image.Image, data: bytes) -> str:
+    """Pillow's mode, with the 16 bits that it drops by itself from colours."""
+    bits: object = 8
+    if image.format == "PNG":
+        bits = data[_PNG_BIT_DEPTH]
+    elif image.format == "TIFF":
+        bits = image.tag_v2.get(_TIFF_BITS, (8,))[0]  # type: ignore[attr-defined]
+    return f"{image.mode};16" if bits == 16 and not image.mode.startswith("I") else image.mode
 
 
 def _sniff(data: bytes) -> str | None:

@@ -8,10 +8,13 @@ from typing import Final
 
 from perdure.artifacts.archive import IMAGE_SUFFIXES
 from perdure.datasets.findings import Findings
+from perdure.datasets.text import unreadable_file
 
 # Archives often hold one folder that holds the data set; more wrapping than this is an error.
 _MAX_WRAPPING: Final = 3
 _LITTER: Final = frozenset({"__MACOSX"})
+# Files beside a single folder that show that the data set begins here, and not in that folder.
+_OF_THE_TOP: Final = (".yaml", ".yml", "classes.txt", *IMAGE_SUFFIXES)
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,21 @@ def is_image(name: str) -> bool:
 def read_tree(folder: Path, findings: Findings) -> Tree:
     """List the data set in `folder`, or in the one folder that it holds.
 
-    Hidden files and folders are passed over. A link that leads out of the folder, and a name that
-    is not UTF-8, are errors in `findings`.
+    Hidden files and folders are passed over. A link that leads out of the folder or nowhere, a name
+    that is not UTF-8, and a folder that cannot be read are errors in `findings`.
     """
-    root = _unwrapped(folder.resolve())
+    root = folder.resolve()
+
+    def unreadable(error: OSError) -> None:
+        name = Path(os.fsdecode(error.filename or root)).relative_to(root).as_posix()
+        findings.add(unreadable_file(error), name)
+
+    try:
+        root = _unwrapped(root)
+    except OSError as error:
+        unreadable(error)
     tree = Tree(root)
-    for place, folders, names in os.walk(root):
+    for place, folders, names in os.walk(root, onerror=unreadable):
         here = Path(place).relative_to(root).as_posix()
         folders[:] = sorted(name for name in folders if not _is_litter(name))
         tree.folders.add(here)
@@ -79,10 +91,12 @@ def read_tree(folder: Path, findings: Findings) -> Tree:
 def _unwrapped(folder: Path) -> Path:
     for _ in range(_MAX_WRAPPING):
         entries = [entry for entry in folder.iterdir() if not _is_litter(entry.name)]
-        only = entries[0] if len(entries) == 1 else None
-        if only is None or only.is_symlink() or not only.is_dir() or only.name == "images":
+        folders = [entry for entry in entries if entry.is_dir()]
+        if len(folders) != 1 or folders[0].is_symlink() or folders[0].name.lower() == "images":
             break
-        folder = only
+        if any(entry.name.lower().endswith(_OF_THE_TOP) for entry in entries if entry.is_file()):
+            break  # a README or a licence beside the folder does not matter
+        folder = folders[0]
     return folder
 
 
@@ -104,13 +118,18 @@ def _is_usable(path: Path, relative: str, root: Path, findings: Findings) -> boo
         return False
     if not path.is_symlink():
         return True
-    if not path.resolve().is_relative_to(root):
-        findings.error(
-            "files.path-escape",
-            relative,
-            str(path.readlink()),
-            "no link leads out of the data set's folder",
-            "put the files themselves there",
-        )
-        return False
-    return path.is_file()
+    advice = "put the files themselves there"
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError):  # a loop; which of the two depends on Python's version
+        target = path
+    if not target.is_relative_to(root):
+        rule = "no link leads out of the data set's folder"
+        findings.error("files.path-escape", relative, str(path.readlink()), rule, advice)
+    elif target.is_symlink() or not target.exists():
+        rule = "a link leads to a file"
+        findings.error("files.broken-link", relative, str(path.readlink()), rule, advice)
+    elif target.is_dir():
+        rule = "folders are no links: this one was not looked into"
+        findings.warning("files.linked-folder", relative, str(path.readlink()), rule, advice)
+    return target.is_file()

@@ -1,7 +1,7 @@
 import pytest
 
 from perdure.datasets.findings import Findings
-from perdure.datasets.formats.yolo_config import YoloConfig, parse_config
+from perdure.datasets.formats.yolo_config import Place, YoloConfig, parse_config
 
 
 def parse(text: str) -> tuple[YoloConfig, list[tuple[str, int | None]]]:
@@ -34,7 +34,7 @@ def test_a_split_may_be_a_folder_or_a_list():
     config, faults = parse("path: ../set\ntrain: [a, b]\nval: c\ntest:\nnames: [x]\n")
 
     assert config.path == "../set"
-    assert config.splits == {"train": ("a", "b"), "val": ("c",)}
+    assert config.splits == {"train": (Place("a", 2), Place("b", 2)), "val": (Place("c", 3),)}
     assert faults == []
 
 
@@ -57,6 +57,10 @@ def test_a_split_may_be_a_folder_or_a_list():
         ("names: [bird]\nnames: [fox]", "yaml.invalid", 2),
         ("names: [bird]\ntrain: {a: b}", "yaml.path", 2),
         ("names: [bird]\npath: [a]", "yaml.path", 2),
+        ("names: [bird]\ntrain: []", "yaml.path", 2),
+        ("names: [bird]\nkpt_shape: 17", "yaml.invalid", 2),
+        ("names: [bird]\nkpt_shape: [17, 4]", "yaml.invalid", 2),
+        ("nc: 1\nnames: [bi\x01rd]", "yaml.invalid", 2),
         ("names: [bird", "yaml.invalid", 1),
         ("- names", "yaml.invalid", None),
         ("", "yaml.invalid", None),
@@ -66,6 +70,12 @@ def test_a_split_may_be_a_folder_or_a_list():
 )
 def test_faults_are_found_with_their_line(text, code, line):
     assert parse(text)[1] == [(code, line)]
+
+
+def test_the_shape_of_keypoints_gives_the_fields_that_they_take():
+    assert parse("names: [bird]\nkpt_shape: [17, 3]\n")[0].keypoint_fields == 51
+    assert parse("names: [bird]\nkpt_shape:\n- 4\n- 2\n")[0].keypoint_fields == 8
+    assert parse("names: [bird]\n")[0].keypoint_fields == 0
 
 
 def test_nothing_is_built_from_tags():

@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.datasets.findings import Severity
-from perdure.datasets.formats.yolo_rows import Row, parse_row
+from perdure.datasets.formats.yolo_rows import Row, RowFormat
+from perdure.datasets.formats.yolo_rows import parse_row as parse
+
+
+def parse_row(text: str, class_count: int | None, keypoint_fields: int = 0) -> Row:
+    return parse(text, RowFormat(class_count, keypoint_fields))
 
 
 def codes(row: Row) -> list[str]:
@@ -112,9 +117,13 @@ def test_other_numbers_of_fields_are_refused(text):
     [
         ("0 0,5 0,5 0,25 0,125", "label.decimal-comma"),
         ("0 0,5 0.5 0,25 0,125", "label.decimal-comma"),
+        ("0,0 0,5 0,5 0,25 0,125", "label.decimal-comma"),
+        ("0 ,5 5,0e-1 +0,25 ,125", "label.decimal-comma"),
         ("0,0.5,0.5,0.25,0.125", "label.comma-separated"),
         ("0, 0.5, 0.5, 0.25, 0.125", "label.comma-separated"),
         ("0 0.5,0.5 0.25,0.125", "label.comma-separated"),
+        ("0,0.5,0.5,0.25,0.125,", "label.comma-separated"),
+        ("0; 0.5;0.5 ;0.25;0.125;", "label.comma-separated"),
     ],
 )
 def test_commas_are_read_for_what_they_are(text, code):
@@ -129,6 +138,46 @@ def test_commas_that_can_mean_both_are_refused():
     row = parse_row("0 0,1 1,0 0,1 1,0", 1)
     assert (row.box, codes(row)) == (None, ["label.decimal-comma"])
     assert row.faults[0].severity is Severity.ERROR
+
+
+def test_semicolons_leave_the_comma_to_be_a_decimal_mark():
+    row = parse_row("0;0,5;0,5;0,25;0,125", 1)
+    assert row.box == (0, 0.5, 0.5, 0.25, 0.125)
+    assert codes(row) == ["label.comma-separated", "label.decimal-comma"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0,0.5,0.5,0.25,,0.9", "0,,0.5,0.5,0.25,0.125", "0, ,0.5,0.25,0.125", "0;0.5;;0.5;0.2;0.2"],
+)
+def test_a_value_that_is_missing_between_separators_is_not_filled_by_the_next_one(text):
+    row = parse_row(text, 1)
+
+    assert row.box is None
+    assert "label.field-count" in codes(row)
+    assert "empty" in next(f.rule for f in row.faults if f.code == "label.field-count")
+
+
+def test_a_negative_decimal_comma_is_out_of_range_and_not_called_no_number():
+    assert "label.out-of-range" in codes(parse_row("0 0,5 0,5 0,2 -0,2", 1))
+
+
+def test_the_keypoints_of_a_pose_row_are_left_out_and_never_taken_for_a_polygon():
+    # Two keypoints of x, y: nine fields, as a polygon of four points has.
+    row = parse_row("0 0.5 0.5 0.2 0.4 0.1 0.1 0.9 0.9", 1, keypoint_fields=4)
+    assert row.box == (0, 0.5, 0.5, 0.2, 0.4)
+    assert [(fault.code, fault.severity) for fault in row.faults] == [
+        ("label.keypoints-dropped", Severity.INFO)
+    ]
+    # A visibility is 0, 1 or 2; nothing of a keypoint is judged.
+    assert parse_row("0 0.5 0.5 0.2 0.4 0 0 2", 1, keypoint_fields=3).box == row.box
+    assert parse_row("0 0.5 0.5 0.2 0.4", 1, keypoint_fields=4) == Row(row.box, ())
+
+
+def test_a_pose_row_with_another_number_of_keypoints_is_refused():
+    row = parse_row("0 0.5 0.5 0.2 0.4 0.1 0.1", 1, keypoint_fields=4)
+    assert (row.box, codes(row)) == (None, ["label.field-count"])
+    assert "kpt_shape" in row.faults[0].rule
 
 
 @given(st.text(max_size=60))

@@ -9,8 +9,8 @@ from perdure.datasets.annotation import AnnotatedImage, Annotations, Box
 from perdure.datasets.findings import Fault, Findings, Severity
 from perdure.datasets.formats.yolo_config import MAX_CONFIG_BYTES, YoloConfig, parse_config
 from perdure.datasets.formats.yolo_layout import label_name, split_images
-from perdure.datasets.formats.yolo_rows import parse_row
-from perdure.datasets.text import MAX_TEXT_BYTES, decode_text, lines
+from perdure.datasets.formats.yolo_rows import RowFormat, parse_row
+from perdure.datasets.text import lines, read_text
 from perdure.datasets.tree import Tree, read_tree
 
 FORMAT: Final = "yolo"
@@ -21,10 +21,19 @@ _CLASSES_FILE: Final = "classes.txt"
 _NO_LABELS: Final = frozenset({"classes.txt", "train.txt", "val.txt", "valid.txt", "test.txt"})
 
 
-def read_yolo(folder: Path, findings: Findings) -> Annotations:
-    """Read a YOLO data set; whatever is wrong with it goes to `findings`, with file and line."""
+# Pictures that no training here reads; without a word they would be missing.
+_OTHER_IMAGES: Final = frozenset(
+    {".avif", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jxl", ".pgm", ".ppm", ".tga"}
+)
+
+
+def read_yolo(folder: Path, findings: Findings, config_name: str | None = None) -> Annotations:
+    """Read a YOLO data set; whatever is wrong with it goes to `findings`, with file and line.
+
+    `config_name` says which file is its data.yaml; without it that is found by its name.
+    """
     tree = read_tree(folder, findings)
-    config_file, config = _config(tree, findings)
+    config_file, config = _config(tree, config_name, findings)
     splits = split_images(tree, config, config_file, findings)
     if not splits:
         findings.error(
@@ -36,10 +45,10 @@ def read_yolo(folder: Path, findings: Findings) -> Annotations:
         )
     _check_stems(splits, findings)
     names = config.classes or (None if config_file else _classes_file(tree, findings))
-    class_count = len(names) if names else None
+    form = RowFormat(len(names) if names else None, config.keypoint_fields)
     images = []
     for name, split in sorted(splits.items()):
-        boxes = _read_labels(tree, label_name(name), class_count, findings)
+        boxes = _read_labels(tree, _label_file(tree, name), form, findings)
         images.append(AnnotatedImage(name, tree.files[name], boxes, split))
     _report_files(tree, splits, findings)
     used = {box[0] for image in images for box in image.boxes}
@@ -48,24 +57,23 @@ def read_yolo(folder: Path, findings: Findings) -> Annotations:
     return Annotations(FORMAT, classes, tuple(images))
 
 
-def _config(tree: Tree, findings: Findings) -> tuple[str, YoloConfig]:
+def _config(tree: Tree, config_name: str | None, findings: Findings) -> tuple[str, YoloConfig]:
     """The name of data.yaml, "" when there is none, and what it says."""
     here = sorted(name for name in tree.files if name.lower().endswith((".yaml", ".yml")))
     here = [name for name in here if "/" not in name]
-    preferred = [name for name in _CONFIG_NAMES if name in here]
+    preferred = [name for name in (config_name, *_CONFIG_NAMES) if name in here]
     if not here:
+        for name in sorted(tree.files):
+            if posixpath.basename(name) in _CONFIG_NAMES:
+                rule = "data.yaml lies at the top of the data set"
+                advice = f"give the folder {posixpath.dirname(name)}, or move the file to the top"
+                findings.error("yaml.not-at-top", name, "", rule, advice)
         return "", YoloConfig()
     if not preferred and len(here) > 1:
         rule = f"a data set has one data.yaml; here are {', '.join(here)}"
         findings.error("yaml.ambiguous", here[0], "", rule, "rename the right one to data.yaml")
     file = preferred[0] if preferred else here[0]
-    if tree.files[file].stat().st_size > MAX_CONFIG_BYTES:
-        rule = f"data.yaml has at most {MAX_CONFIG_BYTES} bytes"
-        findings.error("yaml.invalid", file, "", rule, "correct the file, or remove it")
-        return file, YoloConfig()
-    text, fault = decode_text(tree.files[file].read_bytes())
-    if fault:
-        findings.add(fault, file)
+    text = read_text(tree.files[file], file, findings, max_bytes=MAX_CONFIG_BYTES)
     return file, parse_config(text, file, findings) if text is not None else YoloConfig()
 
 
@@ -83,24 +91,23 @@ def _check_stems(images: Iterable[str], findings: Findings) -> None:
             )
 
 
-def _read_labels(
-    tree: Tree, name: str, class_count: int | None, findings: Findings
-) -> tuple[Box, ...]:
+def _label_file(tree: Tree, image: str) -> str:
+    """The name of an image's label file, whether it is there or not."""
+    name = label_name(image)
+    upper = name.removesuffix(".txt") + ".TXT"
+    return upper if name not in tree.files and upper in tree.files else name
+
+
+def _read_labels(tree: Tree, name: str, form: RowFormat, findings: Findings) -> tuple[Box, ...]:
     path = tree.files.get(name)
     if path is None:
         return ()
-    if path.stat().st_size > MAX_TEXT_BYTES:
-        rule = f"a label file has at most {MAX_TEXT_BYTES} bytes"
-        findings.error("files.too-large", name, "", rule, "check what wrote it")
-        return ()
-    text, fault = decode_text(path.read_bytes())
-    if fault:
-        findings.add(fault, name)
+    text = read_text(path, name, findings)
     boxes: dict[Box, int] = {}
     for number, line in enumerate(lines(text or ""), start=1):
         if not line.strip():
             continue
-        row = parse_row(line, class_count)
+        row = parse_row(line, form)
         for found in row.faults:
             findings.add(found, name, number)
         if row.box is not None and boxes.setdefault(row.box, number) != number:
@@ -115,12 +122,12 @@ def _classes_file(tree: Tree, findings: Findings) -> tuple[str, ...] | None:
     file = next(
         (name for name in (_CLASSES_FILE, f"labels/{_CLASSES_FILE}") if name in tree.files), None
     )
-    if file is None or tree.files[file].stat().st_size > MAX_CONFIG_BYTES:
+    if file is None:
         return None
-    text, fault = decode_text(tree.files[file].read_bytes())
-    if fault:
-        findings.add(fault, file)
-    names = tuple(line.strip() for line in lines((text or "").strip()))
+    text = read_text(tree.files[file], file, findings, max_bytes=MAX_CONFIG_BYTES)
+    if text is None:
+        return None
+    names = tuple(line.strip() for line in lines(text.strip()))
     if len(set(names)) != len(names) or not all(name and name.isprintable() for name in names):
         rule = "each line names one class, and no two are equal"
         findings.error("classes.names", file, "", rule, "correct the file, or write a data.yaml")
@@ -143,7 +150,7 @@ def _made_up(used: set[int], has_config: bool, findings: Findings) -> tuple[str,
 
 def _report_files(tree: Tree, images: Iterable[str], findings: Findings) -> None:
     images = set(images)
-    missing = sorted(image for image in images if label_name(image) not in tree.files)
+    missing = sorted(image for image in images if _label_file(tree, image) not in tree.files)
     if missing:
         findings.warning(
             "files.background",
@@ -152,13 +159,23 @@ def _report_files(tree: Tree, images: Iterable[str], findings: Findings) -> None
             "an image has a label file, empty when nothing is on it",
             "they count as background; add label files where that is wrong",
         )
-    every_label = {label_name(image) for image in tree.images()}
+    every_label = {_label_file(tree, image) for image in tree.images()}
     label_folders = {posixpath.dirname(label_name(image)) for image in images}
+    image_folders = {posixpath.dirname(image) for image in images}
     for name in sorted(tree.files):
-        is_label = name.endswith(".txt") and posixpath.basename(name) not in _NO_LABELS
-        if is_label and posixpath.dirname(name) in label_folders and name not in every_label:
+        suffix = posixpath.splitext(name)[1].lower()
+        folder = posixpath.dirname(name)
+        is_label = suffix == ".txt" and posixpath.basename(name).lower() not in _NO_LABELS
+        if is_label and name not in every_label and folder in label_folders | image_folders:
             rule, advice = "a label file belongs to an image", "add the image or remove the file"
+            if folder not in label_folders:
+                rule = "the labels of images in a folder images lie in a folder labels"
+                advice = f"move it to {label_name(name)}, or remove it"
             findings.warning("files.label-without-image", name, "", rule, advice)
+        elif suffix in _OTHER_IMAGES:
+            rule = "images are JPEG, PNG, BMP, TIFF or WebP, and are named so"
+            advice = "it was left out: convert it, e.g. to PNG, or rename it"
+            findings.warning("files.unsupported-image", name, suffix, rule, advice)
 
 
 def _check_use(
@@ -167,7 +184,8 @@ def _check_use(
     if not used:
         if any(found.severity is Severity.ERROR for found in findings.collected):
             return  # boxes may be missing because of those errors
-        rule, advice = "a data set has at least one box", "see that labels lie where they should"
+        rule = "a data set has at least one box"
+        advice = "see that the labels of images/NAME.jpg lie in labels/NAME.txt"
         findings.error("label.none", config_file, "", rule, advice)
         return
     unused = [name for index, name in enumerate(classes) if index not in used]

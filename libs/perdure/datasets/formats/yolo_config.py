@@ -25,12 +25,21 @@ _SPLIT_KEYS: Final = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
+class Place:
+    """A folder or list file as data.yaml names it, and the line in which it does."""
+
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
 class YoloConfig:
     """What data.yaml says. `classes` is None when its names are missing or wrong."""
 
     classes: tuple[str, ...] | None = None
     path: str = ""
-    splits: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    splits: dict[str, tuple[Place, ...]] = field(default_factory=dict)
+    keypoint_fields: int = 0  # fields that kpt_shape of a pose data set adds to each row
 
 
 def parse_config(text: str, file: str, findings: Findings) -> YoloConfig:
@@ -58,6 +67,7 @@ def parse_config(text: str, file: str, findings: Findings) -> YoloConfig:
             for name in _SPLIT_KEYS
             if name in entries and _text(entries[name])
         },
+        keypoint_fields=_keypoint_fields(entries.get("kpt_shape"), file, findings),
     )
 
 
@@ -79,6 +89,12 @@ def _compose(text: str, file: str, findings: Findings) -> yaml.MappingNode | Non
         advice = "write a space after the colon" if in_names else advice
         fault = Fault(Severity.ERROR, code, value, str(error.problem or rule), advice)
         findings.add(fault, file, mark.line + 1 if mark else None)
+        return None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        value = f"U+{ord(text[error.position]):04X}"
+        rule, advice = "data.yaml holds no control characters", "remove the character"
+        findings.add(Fault(Severity.ERROR, "yaml.invalid", value, rule, advice), file, line)
         return None
     except yaml.YAMLError as error:
         findings.error("yaml.invalid", file, str(error), rule, advice)
@@ -174,13 +190,25 @@ def _path(node: yaml.Node | None, file: str, findings: Findings) -> str:
     return ""
 
 
-def _places(node: yaml.Node, file: str, findings: Findings) -> tuple[str, ...]:
+def _places(node: yaml.Node, file: str, findings: Findings) -> tuple[Place, ...]:
     items = node.value if isinstance(node, yaml.SequenceNode) else [node]
-    if all(isinstance(item, yaml.ScalarNode) for item in items):
-        return tuple(_text(item) for item in items)
+    if items and all(isinstance(item, yaml.ScalarNode) for item in items):
+        return tuple(Place(_text(item), _line(item)) for item in items)
     rule = "a split is a folder, a list file, or a list of those"
     _fault(findings, file, node, "yaml.path", rule, "write train: images/train")
     return ()
+
+
+def _keypoint_fields(node: yaml.Node | None, file: str, findings: Findings) -> int:
+    """The fields of a row's keypoints: their number times 2 (x, y) or 3 (and a visibility)."""
+    if node is None or not _text(node):
+        return 0
+    items = [_text(item) for item in node.value] if isinstance(node, yaml.SequenceNode) else []
+    if len(items) == 2 and _INTEGER.fullmatch(items[0]) and items[1] in ("2", "3"):
+        return int(items[0]) * int(items[1])
+    rule, advice = "kpt_shape is [keypoints, 2] or [keypoints, 3]", "correct it, or remove it"
+    _fault(findings, file, node, "yaml.invalid", rule, advice)
+    return 0
 
 
 def _fault(

@@ -5,8 +5,8 @@ from typing import Final
 
 from perdure.datasets.annotation import SplitName
 from perdure.datasets.findings import Fault, Findings, Severity
-from perdure.datasets.formats.yolo_config import YoloConfig
-from perdure.datasets.text import MAX_TEXT_BYTES, decode_text, lines
+from perdure.datasets.formats.yolo_config import Place, YoloConfig
+from perdure.datasets.text import lines, read_text
 from perdure.datasets.tree import Tree, is_image
 
 _SPLITS: Final[dict[str, SplitName | None]] = {
@@ -18,6 +18,8 @@ _SPLITS: Final[dict[str, SplitName | None]] = {
     "test": None,  # kept for the user's own final test: neither trained on nor evaluated on
     "testing": None,
 }
+_FOLDERS_EXIST: Final = "the folders of data.yaml exist in the data set"
+_LABEL_FOLDERS: Final = {"images": "labels", "Images": "Labels", "IMAGES": "LABELS"}
 _LIST_SUFFIX: Final = ".txt"
 
 
@@ -34,15 +36,15 @@ def label_name(image: str) -> str:
     """Where an image's labels lie: `labels` for the last `images` folder, or beside the image."""
     parts = posixpath.splitext(image)[0].split("/")
     for place in range(len(parts) - 2, -1, -1):
-        if parts[place] == "images":
-            parts[place] = "labels"
+        if parts[place] in _LABEL_FOLDERS:
+            parts[place] = _LABEL_FOLDERS[parts[place]]
             break
     return "/".join(parts) + ".txt"
 
 
 def _from_folders(tree: Tree, findings: Findings) -> dict[str, SplitName | None]:
     images = tree.images()
-    in_images = [name for name in images if "images" in name.split("/")[:-1]]
+    in_images = [name for name in images if _LABEL_FOLDERS.keys() & name.split("/")[:-1]]
     found: dict[str, SplitName | None] = {}
     left_out = 0
     for name in in_images or images:
@@ -61,6 +63,9 @@ def _from_config(
     tree: Tree, config: YoloConfig, config_file: str, findings: Findings
 ) -> dict[str, SplitName | None]:
     found: dict[str, SplitName | None] = {}
+    if "train" not in config.splits:
+        rule, advice = "data.yaml names the images to train on", "add train: images/train"
+        findings.error("yaml.path", config_file, "", rule, advice)
     names: tuple[SplitName, SplitName] = ("train", "val")
     for split in names:
         for place in config.splits.get(split, ()):
@@ -94,39 +99,49 @@ def _report_left_out(count: int, findings: Findings) -> None:
 
 
 def _images_at(
-    tree: Tree, config: YoloConfig, place: str, config_file: str, findings: Findings
+    tree: Tree, config: YoloConfig, place: Place, config_file: str, findings: Findings
 ) -> list[str]:
     found = _locate(tree, config, place, config_file, findings)
     if found is None:
         return []
-    if found in tree.folders:
-        return tree.under(found)
-    if found.lower().endswith(_LIST_SUFFIX):
-        return _listed(tree, found, findings)
-    rule = "a split is a folder or a .txt file that lists images"
-    findings.error("yaml.path", config_file, place, rule, "write train: images/train")
-    return []
+    is_list = found not in tree.folders
+    if is_list and not found.lower().endswith(_LIST_SUFFIX):
+        rule = "a split is a folder or a .txt file that lists images"
+        fault = Fault(Severity.ERROR, "yaml.path", place.text, rule, "write train: images/train")
+        findings.add(fault, config_file, place.line)
+        return []
+    before = len(findings.collected)
+    images = _listed(tree, found, findings) if is_list else tree.under(found)
+    if not images and len(findings.collected) == before:
+        # Without this a data set whose val is empty would be split anew, against its data.yaml.
+        rule = f"a split has images; {found} has none"
+        advice = "add them, or remove the entry: without val Perdure makes a split itself"
+        findings.add(
+            Fault(Severity.ERROR, "yaml.path", place.text, rule, advice), config_file, place.line
+        )
+    return images
 
 
 def _locate(
-    tree: Tree, config: YoloConfig, place: str, config_file: str, findings: Findings
+    tree: Tree, config: YoloConfig, place: Place, config_file: str, findings: Findings
 ) -> str | None:
     """The folder or list file that an entry of data.yaml means."""
-    literal = tree.inside(posixpath.join(config.path, place.replace("\\", "/")))
+    joined = posixpath.join(config.path, place.text.replace("\\", "/"))
+    literal = tree.inside(joined)
     if literal is not None and tree.exists(literal):
         return literal
-    candidates = _alternatives(tree, config.path, place)
+    candidates = _alternatives(tree, config.path, place.text)
     if len(candidates) == 1:
-        rule = "the folders of data.yaml exist in the data set"
-        findings.info("yaml.path", config_file, place, rule, f"{candidates[0]} was read instead")
+        rule, advice = _FOLDERS_EXIST, f"{candidates[0]} was read instead"
+        fault = Fault(Severity.INFO, "yaml.path", joined, rule, advice)
+        findings.add(fault, config_file, place.line)
         return candidates[0]
     if candidates:
         rule = f"this could mean {' or '.join(candidates)}"
         advice = "write the one that is meant, relative to data.yaml"
     else:
-        rule = "the folders of data.yaml exist in the data set"
-        advice = "correct the entry, or add the folder"
-    findings.error("yaml.path", config_file, place, rule, advice)
+        rule, advice = _FOLDERS_EXIST, "correct the entry, or add the folder"
+    findings.add(Fault(Severity.ERROR, "yaml.path", joined, rule, advice), config_file, place.line)
     return None
 
 
@@ -157,13 +172,7 @@ def _parts(place: str) -> list[str]:
 
 def _listed(tree: Tree, list_file: str, findings: Findings) -> list[str]:
     """The images that a list file names, one a line, relative to it or to the data set."""
-    if tree.files[list_file].stat().st_size > MAX_TEXT_BYTES:
-        rule = f"a list has at most {MAX_TEXT_BYTES} bytes"
-        findings.error("files.too-large", list_file, "", rule, "name a folder instead")
-        return []
-    text, fault = decode_text(tree.files[list_file].read_bytes())
-    if fault:
-        findings.add(fault, list_file)
+    text = read_text(tree.files[list_file], list_file, findings)
     found = []
     for number, line in enumerate(lines(text or ""), start=1):
         entry = line.strip()

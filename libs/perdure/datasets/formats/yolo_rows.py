@@ -13,8 +13,8 @@ _POLYGON_FIELDS: Final = 7  # class and three points
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NOT_FINITE: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII)
 _CLASS_ID: Final = re.compile(r"\d{1,9}(\.0*)?", re.ASCII)  # some tools write whole numbers as 1.0
-_DECIMAL_COMMA: Final = re.compile(r"\d+,\d+", re.ASCII)
-_SEPARATORS: Final = re.compile(r"[,\s]+")
+_DECIMAL_COMMA: Final = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?", re.ASCII)
+_SEPARATORS: Final = re.compile(r"\s*,\s*|\s+")
 # Values above this are no shares with a slip of the pen: they look like pixels.
 _LOOKS_LIKE_PIXELS: Final = 2.0
 
@@ -27,26 +27,36 @@ class Row:
     faults: tuple[Fault, ...]
 
 
-def parse_row(text: str, class_count: int | None) -> Row:
-    """Read a row that is not blank. `class_count` is the number of names, None when unknown."""
-    fields, faults = _split(text, class_count)
-    row = _parse_fields(fields, text, class_count)
+@dataclass(frozen=True)
+class RowFormat:
+    """What the rows of a data set hold."""
+
+    class_count: int | None = None  # the number of names; None when unknown
+    keypoint_fields: int = 0  # fields after a pose row's box; 0 in a set without keypoints
+
+
+def parse_row(text: str, form: RowFormat) -> Row:
+    """Read a row that is not blank."""
+    fields, faults = _split(text, form)
+    row = _parse_fields(fields, text, form)
     box = None if any(fault.severity is Severity.ERROR for fault in faults) else row.box
     return Row(box, (*faults, *row.faults))
 
 
-def _split(text: str, class_count: int | None) -> tuple[list[str], list[Fault]]:
+def _split(text: str, form: RowFormat) -> tuple[list[str], list[Fault]]:
     """The row's fields. Commas are decimal marks or separators; a guess is only made when safe."""
+    if ";" in text:  # a semicolon is no decimal mark: there is nothing to guess
+        between = [field.strip() for field in text.strip().removesuffix(";").split(";")]
+        fields = _with_points(between)
+        faults = [_separated(text, "semicolons"), *([] if fields == between else [_decimal(text)])]
+        return fields, faults
     plain = text.split()
     if "," not in text:
         return plain, []
-    decimal = [
-        field.replace(",", ".") if place and _DECIMAL_COMMA.fullmatch(field) else field
-        for place, field in enumerate(plain)
-    ]
-    separated = [field for field in _SEPARATORS.split(text.strip()) if field]
-    as_decimal = _parse_fields(decimal, text, class_count)
-    as_separated = _parse_fields(separated, text, class_count)
+    decimal = _with_points(plain)
+    separated = _SEPARATORS.split(text.strip().removesuffix(",").rstrip())
+    as_decimal = _parse_fields(decimal, text, form)
+    as_separated = _parse_fields(separated, text, form)
     if as_decimal.box and as_separated.box:
         fault = _error(
             "label.decimal-comma",
@@ -56,13 +66,32 @@ def _split(text: str, class_count: int | None) -> tuple[list[str], list[Fault]]:
         )
         return decimal, [fault]
     if as_decimal.box or (not as_separated.box and len(plain) >= _BOX_FIELDS):
-        rule, advice = "numbers have a decimal point", "the commas were read as decimal points"
-        return decimal, [Fault(Severity.WARNING, "label.decimal-comma", text, rule, advice)]
-    rule, advice = "fields are separated by spaces", "the commas were read as separators"
-    return separated, [Fault(Severity.WARNING, "label.comma-separated", text, rule, advice)]
+        return decimal, [_decimal(text)]
+    return separated, [_separated(text, "commas")]
 
 
-def _parse_fields(fields: list[str], text: str, class_count: int | None) -> Row:
+def _with_points(fields: list[str]) -> list[str]:
+    return [
+        field.replace(",", ".") if _DECIMAL_COMMA.fullmatch(field) else field for field in fields
+    ]
+
+
+def _decimal(text: str) -> Fault:
+    rule, advice = "numbers have a decimal point", "the commas were read as decimal points"
+    return Fault(Severity.WARNING, "label.decimal-comma", text, rule, advice)
+
+
+def _separated(text: str, marks: str) -> Fault:
+    rule, advice = "fields are separated by spaces", f"the {marks} were read as separators"
+    return Fault(Severity.WARNING, "label.comma-separated", text, rule, advice)
+
+
+def _parse_fields(fields: list[str], text: str, form: RowFormat) -> Row:
+    if "" in fields:  # between two separators; the fields after it would move up
+        rule, advice = "no field of a row is empty", "write the missing value, or remove the row"
+        return _rejected("label.field-count", text, rule, advice)
+    if form.keypoint_fields:
+        return _pose(fields, text, form)
     count = len(fields)
     if count == _BOX_FIELDS + 1:
         return _rejected(
@@ -78,12 +107,30 @@ def _parse_fields(fields: list[str], text: str, class_count: int | None) -> Row:
             f"a row has 5 fields, or a class and at least 3 points; this one has {count} fields",
             "write: class centre-x centre-y width height",
         )
-    faults = [*_class_faults(fields[0], class_count), *_number_faults(fields[1:])]
+    return _shape(fields, text, form)
+
+
+def _pose(fields: list[str], text: str, form: RowFormat) -> Row:
+    """A box, alone or with keypoints, whose number data.yaml says; never a polygon."""
+    expected = _BOX_FIELDS + form.keypoint_fields
+    if len(fields) not in (_BOX_FIELDS, expected):
+        rule = f"by kpt_shape a row has {expected} fields, or 5; this one has {len(fields)}"
+        advice = "correct the row, or kpt_shape in data.yaml"
+        return _rejected("label.field-count", text, rule, advice)
+    row = _shape(fields[:_BOX_FIELDS], text, form)
+    if len(fields) == _BOX_FIELDS or row.box is None:
+        return row
+    rule, advice = "detection uses boxes", "the box was read and its keypoints were left out"
+    return Row(row.box, (Fault(Severity.INFO, "label.keypoints-dropped", text, rule, advice),))
+
+
+def _shape(fields: list[str], text: str, form: RowFormat) -> Row:
+    faults = [*_class_faults(fields[0], form.class_count), *_number_faults(fields[1:])]
     if faults:
         return Row(None, tuple(faults))
     class_index = int(float(fields[0]))
     values = [float(field) for field in fields[1:]]
-    if count == _BOX_FIELDS:
+    if len(fields) == _BOX_FIELDS:
         return _box(class_index, values, text)
     return _envelope(class_index, values, text)
 
