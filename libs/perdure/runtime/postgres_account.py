@@ -11,6 +11,8 @@ from pathlib import Path
 from perdure.errors import InvalidSetting
 
 CANDIDATES = ("postgres", "nobody")  # accounts that a system has anyway: none is made
+# Without this bit, access(2), with which PostgreSQL looks for its programs, ignores capabilities.
+SECUREBITS = ("--securebits=+no_setuid_fixup",)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Account:
         if all(self._can_enter(folder) for folder in touches):
             return [*drop, *plain]
         passing = "-all,+dac_override"
-        return [*drop, f"--inh-caps={passing}", f"--ambient-caps={passing}", *plain]
+        return [*drop, *SECUREBITS, f"--inh-caps={passing}", f"--ambient-caps={passing}", *plain]
 
     def _can_enter(self, folder: Path) -> bool:
         return all(self._can_search(step) for step in (folder.resolve(), *folder.resolve().parents))
