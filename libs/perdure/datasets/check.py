@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from perdure.artifacts.archive import unpack
 from perdure.artifacts.hashing import digest_bytes
-from perdure.datasets.annotation import AnnotatedImage, Annotations
+from perdure.datasets.annotation import AnnotatedImage, Annotations, SplitName
 from perdure.datasets.findings import (
     Fault,
     Finding,
@@ -28,7 +28,7 @@ from perdure.datasets.imaging import ImageInfo, decode_bytes, probe_bytes, read_
 from perdure.datasets.manifest import Manifest, ManifestImage, manifest_of
 from perdure.datasets.split import distinct_contents, names_splits
 from perdure.datasets.text import unreadable_file
-from perdure.errors import InvalidDataset, InvalidInput, NotFound, UnsafeArchive
+from perdure.errors import InvalidDataset, InvalidInput, NotFound, Unavailable, UnsafeArchive
 
 # Of a large set, single broken files can be missed without harm; more points to a broken copy.
 MAX_SKIPPED_SHARE: Final = 0.01
@@ -95,7 +95,8 @@ class CheckResult:
 def check(path: Path, *, progress: Progress | None = None) -> CheckResult:
     """Check a folder, its data.yaml, or a zip, which is unpacked to a temporary folder.
 
-    Raises NotFound when there is nothing at `path`, and InvalidInput when it is something else.
+    Raises NotFound when there is nothing at `path`, InvalidInput when it is something else or
+    cannot be read, and Unavailable when there is no room to unpack it.
     """
     if not path.exists():
         raise NotFound(f"there is no {path}: give the data set's folder or zip")
@@ -105,8 +106,21 @@ def check(path: Path, *, progress: Progress | None = None) -> CheckResult:
         return check_folder(path.parent, progress=progress, config_name=path.name)
     if path.suffix.lower() != ".zip":
         raise InvalidInput(f"{path} is neither a folder nor a .zip: give the data set's folder")
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise InvalidInput(
+            f"{path} cannot be read ({error.strerror}): correct its owner or permissions"
+        ) from error
     with tempfile.TemporaryDirectory(prefix="perdure-check-") as temporary:
-        return check_archive(path, Path(temporary, "unpacked"), path.name, progress=progress)
+        try:
+            return check_archive(path, Path(temporary, "unpacked"), path.name, progress=progress)
+        except OSError as error:
+            raise Unavailable(
+                f"{path} cannot be unpacked to {temporary} ({error.strerror}): "
+                "make room there, or name another folder in TMPDIR"
+            ) from error
 
 
 def check_archive(
@@ -153,7 +167,7 @@ def check_folder(
     inspected = _inspect_all(annotations.images, progress)
     images = _manifest_images(annotations, inspected, findings)
     manifest = manifest_of(annotations.classes, images)
-    _check_splits(manifest, findings)
+    _check_splits(manifest, {image.split for image in annotations.images}, findings)
     ordered = findings.in_order()
     rejected = count_severities(ordered)[Severity.ERROR] > 0
     return CheckResult(
@@ -263,9 +277,14 @@ def _report_normalised(path: str, info: ImageInfo, findings: Findings) -> None:
         findings.warning("image.extension-mismatch", path, info.format, rule, advice)
 
 
-def _check_splits(manifest: Manifest, findings: Findings) -> None:
+def _check_splits(manifest: Manifest, named: set[SplitName | None], findings: Findings) -> None:
+    """`named` are the splits that the data set names, before images were skipped."""
     if not names_splits(manifest):
-        if len(distinct_contents(manifest)) == 1:
+        if {"train", "val"} <= named and manifest.images:
+            rule = "train and val each have an image that can be decoded"
+            advice = "replace the images that were skipped"
+            findings.error("split.too-few-images", "", "", rule, advice)
+        elif len(distinct_contents(manifest)) == 1:
             rule = "one image trains and another validates"
             findings.error("split.too-few-images", "", "1 image", rule, "add different images")
         return

@@ -33,7 +33,7 @@ class Fault:
         return Finding(
             code=self.code,
             severity=self.severity,
-            file=file,
+            file=encodable(file),
             line=line,
             pointer=pointer,
             value=quoted(self.value),
@@ -110,9 +110,14 @@ def count_codes(findings: Iterable[Finding]) -> dict[str, int]:
     return dict(Counter(found.code for found in findings).most_common())
 
 
+def encodable(text: str) -> str:
+    """`text` with escapes for what UTF-8 cannot hold: names of files may be any bytes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def quoted(value: str) -> str:
-    """`value` short enough to quote, and with nothing in it that UTF-8 cannot hold."""
-    value = value.encode(errors="backslashreplace").decode()
+    """`value` short enough to quote, and fit for UTF-8."""
+    value = encodable(value)
     if len(value) <= _MAX_VALUE_CHARACTERS:
         return value
     return value[: _MAX_VALUE_CHARACTERS - 1] + "…"

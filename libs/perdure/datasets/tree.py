@@ -2,6 +2,7 @@
 
 import os
 import posixpath
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -69,10 +70,8 @@ def read_tree(folder: Path, findings: Findings) -> Tree:
         name = Path(os.fsdecode(error.filename or root)).relative_to(root).as_posix()
         findings.add(unreadable_file(error), name)
 
-    try:
+    with suppress(OSError):  # os.walk meets it again, and it is recorded then
         root = _unwrapped(root)
-    except OSError as error:
-        unreadable(error)
     tree = Tree(root)
     for place, folders, names in os.walk(root, onerror=unreadable):
         here = Path(place).relative_to(root).as_posix()
@@ -110,7 +109,7 @@ def _is_usable(path: Path, relative: str, root: Path, findings: Findings) -> boo
     except UnicodeEncodeError:
         findings.error(
             "files.name-encoding",
-            relative.encode(errors="backslashreplace").decode(),
+            relative,
             "",
             "file names are UTF-8",
             "rename the file",
@@ -132,4 +131,4 @@ def _is_usable(path: Path, relative: str, root: Path, findings: Findings) -> boo
     elif target.is_dir():
         rule = "folders are no links: this one was not looked into"
         findings.warning("files.linked-folder", relative, str(path.readlink()), rule, advice)
-    return target.is_file()
+    return target.is_relative_to(root) and target.is_file()

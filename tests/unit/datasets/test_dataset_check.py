@@ -115,6 +115,20 @@ def test_one_per_cent_of_broken_images_is_skipped_and_more_is_refused(tmp_path, 
         assert "images/0.jpg" not in {image.path for image in result.manifest.images}
 
 
+def test_a_split_whose_only_image_is_skipped_is_refused_and_not_made_anew(tmp_path):
+    files = yolo_files(100) | {
+        "data.yaml": "train: images\nval: val/images\nnames: [bird]\n",
+        "val/images/v.jpg": picture(200)[:-100],
+        "val/labels/v.txt": ROW,
+    }
+    result = check(write_files(tmp_path / "set", files))
+
+    assert found(result) == [
+        ("split.too-few-images", "error", ""),
+        ("image.undecodable", "warning", "val/images/v.jpg"),
+    ]
+
+
 def test_a_picture_of_absurd_size_is_refused(tmp_path):
     huge = bytearray(picture(1, kind="BMP"))
     huge[18:26] = (60_000).to_bytes(4, "little") * 2

@@ -1,5 +1,7 @@
 import io
 import struct
+import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -194,3 +196,42 @@ def test_a_cmyk_jpeg_is_read_and_a_cut_one_refused():
 def test_pixels_of_unknown_range_are_refused(dtype):
     code, fault = refused(encoded(Image.fromarray(np.zeros((2, 2), dtype)), "TIFF"))
     assert (code, "range" in fault) == ("image.undecodable", True)
+
+
+@pytest.mark.parametrize(
+    ("channels", "kind", "mode"),
+    [(3, ".png", "RGB;16"), (4, ".png", "RGBA;16"), (3, ".tif", "RGB;16")],
+)
+def test_sixteen_bit_colours_give_their_high_bytes_and_are_told_apart(channels, kind, mode):
+    import cv2
+
+    values = np.random.default_rng(1).integers(0, 1 << 16, (6, 5, channels), dtype=np.uint16)
+    data = cv2.imencode(kind, values)[1].tobytes()
+
+    # OpenCV takes blue, green, red.
+    np.testing.assert_array_equal(decode_bytes(data, "a"), values[:, :, 2::-1] >> 8)
+    assert probe_bytes(data, "a").mode == mode
+
+
+def test_the_limit_that_is_named_is_the_one_that_holds():
+    assert str(MAX_PIXELS) in refused(png(60_000, 60_000))[1]
+
+
+def test_a_large_size_is_refused_without_a_warning_of_pillow(tmp_path):
+    path = tmp_path / "a.png"
+    path.write_bytes(png(10_000, 10_000))
+    code = (
+        f"from pathlib import Path; from perdure.datasets.imaging import decode; decode({path!r})"
+    )
+
+    # In a process of its own: pytest has filters for warnings itself.
+    ended = subprocess.run(
+        [sys.executable, "-c", code.replace("PosixPath", "Path")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert "it claims 10000 x 10000 pixels" in ended.stderr
+    assert "DecompressionBomb" not in ended.stderr

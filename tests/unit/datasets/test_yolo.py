@@ -130,6 +130,7 @@ def test_a_path_from_another_machine_is_replaced_by_what_exists(read, config):
     assert len(annotations.images) == 2
     assert codes(findings) == ["yaml.path"]
     assert "images was read instead" in findings[0].advice
+    assert (findings[0].file, findings[0].line) == ("data.yaml", config.count("\n"))
 
 
 def test_paths_that_exist_nowhere_or_twice_are_errors(read):

@@ -10,6 +10,7 @@ from perdure.datasets.findings import Fault, Findings, Severity
 from perdure.datasets.formats.yolo_config import MAX_CONFIG_BYTES, YoloConfig, parse_config
 from perdure.datasets.formats.yolo_layout import label_name, split_images
 from perdure.datasets.formats.yolo_rows import RowFormat, parse_row
+from perdure.datasets.formats.yolo_suspect import check_box_format
 from perdure.datasets.text import lines, read_text
 from perdure.datasets.tree import Tree, read_tree
 
@@ -51,6 +52,7 @@ def read_yolo(folder: Path, findings: Findings, config_name: str | None = None) 
         boxes = _read_labels(tree, _label_file(tree, name), form, findings)
         images.append(AnnotatedImage(name, tree.files[name], boxes, split))
     _report_files(tree, splits, findings)
+    check_box_format([box for image in images for box in image.boxes], config_file, findings)
     used = {box[0] for image in images for box in image.boxes}
     classes = names if names is not None else _made_up(used, bool(config_file), findings)
     _check_use(classes, used, config_file, findings)
@@ -161,12 +163,12 @@ def _report_files(tree: Tree, images: Iterable[str], findings: Findings) -> None
         )
     every_label = {_label_file(tree, image) for image in tree.images()}
     label_folders = {posixpath.dirname(label_name(image)) for image in images}
-    image_folders = {posixpath.dirname(image) for image in images}
+    folders = label_folders | {posixpath.dirname(image) for image in images}
     for name in sorted(tree.files):
         suffix = posixpath.splitext(name)[1].lower()
         folder = posixpath.dirname(name)
         is_label = suffix == ".txt" and posixpath.basename(name).lower() not in _NO_LABELS
-        if is_label and name not in every_label and folder in label_folders | image_folders:
+        if is_label and name not in every_label and folder in folders:
             rule, advice = "a label file belongs to an image", "add the image or remove the file"
             if folder not in label_folders:
                 rule = "the labels of images in a folder images lie in a folder labels"
