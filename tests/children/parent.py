@@ -6,10 +6,12 @@ from pathlib import Path
 
 from perdure.attempts.supervisor import Child, ChildCommand, Line
 
+PATH = {"PYTHONPATH": str(Path.cwd())}
+
 
 async def hold(folder: Path) -> None:
     child = await Child.start(
-        ChildCommand("tests.children.attempts", {"act": "hold"}, folder / "job")
+        ChildCommand("tests.children.attempts", {"act": "hold"}, folder / "job", PATH)
     )
 
     async def on_line(line: Line) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from perdure.artifacts.folder import FolderStore
 from perdure.client import Task
 from perdure_embedded.birds import draw_bird_dataset
 from tests.builders.server import Server, until
@@ -78,6 +79,44 @@ def test_a_killed_training_and_a_killed_server_cost_nothing(
     assert trainings[1]["failure"] == "lost_worker"
     model = servers[-1].client.model(task.model_id)
     assert model.status == "registered"
+    assert_proven(servers[-1], task)
+
+
+def test_a_killed_postgres_is_started_again_and_the_server_still_stops_in_time(
+    birds: Path, tmp_path: Path, servers: list[Server]
+) -> None:
+    servers.append(Server(tmp_path / "data"))
+    postmaster = tmp_path / "data/postgres/data/postmaster.pid"
+    first = int(postmaster.read_text().splitlines()[0])
+    os.kill(first, signal.SIGKILL)
+    task = servers[-1].client.push_dataset(birds, "birds")
+    task = until(servers[-1], task, lambda t: t.status == "succeeded", 60)
+    assert int(postmaster.read_text().splitlines()[0]) != first
+    verification = servers[-1].client.verify()
+    assert verification.first == 1
+    assert servers[-1].client.replay(task.id).json == servers[-1].client.task(task.id).json
+    os.kill(int(postmaster.read_text().splitlines()[0]), signal.SIGKILL)
+    assert servers[-1].stop(signal.SIGINT) < 10
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(
+    birds: Path, tmp_path: Path, servers: list[Server]
+) -> None:
+    servers.append(Server(tmp_path / "data"))
+    task = submitted(servers[-1], birds)
+    task = until(servers[-1], task, lambda t: len(t.json["checkpoints"]) == 2, TRAIN_S)
+    servers[-1].kill_with_all_children()
+
+    store = FolderStore(tmp_path / "data/store")
+    newest = list(store.list(f"checkpoints/{task.id}/"))[-1]
+    path = (tmp_path / "data/store/keys" / f"{newest.key}@").resolve()
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-100])
+
+    servers.append(Server(tmp_path / "data"))
+    task = until(servers[-1], task, lambda t: t.status == "succeeded", TRAIN_S)
+    last = [a for a in task.json["attempts"] if a["stage"] == "train"][-1]
+    assert last["resumed_from_epoch"] is not None
     assert_proven(servers[-1], task)
 
 

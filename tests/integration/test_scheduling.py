@@ -81,6 +81,34 @@ async def test_an_executor_that_raises_fails_its_attempt_and_nothing_else() -> N
     assert state.status is Status.SUCCEEDED
 
 
+async def test_an_error_that_is_no_text_still_ends_the_attempt() -> None:
+    stack = Stack()
+
+    async def execute(context: AttemptContext) -> Ending:
+        if context.assignment.fence == 1:
+            raise FileNotFoundError("/data/\udcff/x is missing")
+        return await succeed(context)
+
+    async with stack.scheduler(), stack.worker(execute):
+        state = await stack.ended(await stack.submit("dataset"))
+    assert state.attempts[0].detail == "FileNotFoundError: /data/\\udcff/x is missing"
+    assert state.status is Status.SUCCEEDED
+
+
+async def test_a_scheduler_stops_though_the_log_is_away() -> None:
+    stack = Stack()
+
+    async def away(*_args: object, **_kwargs: object) -> object:
+        raise LogUnavailable("the log is away")
+
+    async with asyncio.timeout(5):
+        async with stack.scheduler(), stack.worker(succeed):
+            task_id = await stack.submit("dataset")
+            stack.log.append = stack.log.read_all = away  # type: ignore[assignment,method-assign]
+            await asyncio.sleep(0)
+    assert not (await stack.task(task_id)).ended
+
+
 async def test_a_restarted_worker_loses_its_attempts_at_once() -> None:
     stack = Stack()
     async with stack.scheduler():

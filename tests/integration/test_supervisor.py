@@ -16,6 +16,7 @@ from perdure.domain.failures import Failure
 
 DEADLINE_S = 20.0
 MODULE = "tests.children.attempts"
+ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class Ear:
@@ -35,7 +36,7 @@ class Ear:
 
 
 async def start(folder: Path, **job: Any) -> Child:
-    return await Child.start(ChildCommand(MODULE, job, folder / "job"))
+    return await Child.start(ChildCommand(MODULE, job, folder / "job", {"PYTHONPATH": ROOT}))
 
 
 async def outcome_of(folder: Path, ear: Ear | None = None, **job: Any) -> Outcome:
@@ -138,6 +139,15 @@ async def test_a_child_whose_words_cannot_be_taken_is_ended(tmp_path: Path) -> N
     await until_gone(child.pid)
 
 
+async def test_a_file_in_the_folder_where_the_server_was_started_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "random.py").write_text("raise SystemExit(0)")
+    monkeypatch.chdir(tmp_path)
+    outcome = await outcome_of(tmp_path, act="succeed")
+    assert outcome.result == {"answer": 42}
+
+
 async def test_what_a_child_leaves_behind_is_ended(tmp_path: Path) -> None:
     outcome = await outcome_of(tmp_path, act="leave")
     assert outcome.result is not None
@@ -150,6 +160,7 @@ async def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
         [sys.executable, "-m", "tests.children.parent", str(tmp_path)],
         stdout=subprocess.PIPE,
         text=True,
+        cwd=ROOT,
     )
     assert parent.stdout is not None
     child_pid = int(await asyncio.to_thread(parent.stdout.readline))

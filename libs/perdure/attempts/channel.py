@@ -1,9 +1,9 @@
 """The child's side of an attempt: read the job, say what happens, notice that it should stop.
 
-An attempt runs as `python -u -m MODULE JOB_DIR`. JOB_DIR/job.json holds the job. What the child
-has to say goes as JSON Lines into the pipe whose descriptor is named by PERDURE_CHANNEL_FD; stdout
-and stderr are only log text. The child's standard input is a pipe from its parent that carries
-nothing: its end means that the parent is gone.
+An attempt runs as `python -u -P -m MODULE JOB_DIR`, in that folder. JOB_DIR/job.json holds the job.
+What the child has to say goes as JSON Lines into the pipe whose descriptor is named by
+PERDURE_CHANNEL_FD; stdout and stderr are only log text. The child's standard input is a pipe from
+its parent that carries nothing: its end means that the parent is gone.
 
 Exit codes: 0 after `result`, 1 after `failed`, STOPPED after a stop that was asked for with
 SIGTERM.

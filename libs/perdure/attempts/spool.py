@@ -26,7 +26,7 @@ MAX_TAIL_BYTES: Final = 1 << 20
 class Spool:
     """Text on its way to the object store.
 
-    `write` never blocks; `run` stores; `close` stores the rest.
+    `start` begins to store what `write` takes in; `write` never blocks; `close` stores the rest.
     """
 
     def __init__(self, store: ObjectStore, prefix: str, suffix: str) -> None:
@@ -38,6 +38,12 @@ class Spool:
         self._tail: deque[bytes] = deque()
         self._tail_bytes = 0
         self._dropped_bytes = 0
+        self._closing = asyncio.Event()
+        self._storing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Store what comes in, again and again, until `close`."""
+        self._storing = asyncio.create_task(self._store_until_closed())
 
     def write(self, data: bytes) -> None:
         """Take in a piece of text."""
@@ -52,17 +58,21 @@ class Spool:
                 self._tail_bytes -= gone
                 self._dropped_bytes += gone
 
-    async def run(self) -> None:
-        """Store what has come in, again and again, until cancelled."""
-        while True:
-            await asyncio.sleep(FLUSH_EVERY_S)
-            await self._flush()
+    async def _store_until_closed(self) -> None:
+        while not self._closing.is_set():
+            try:
+                await asyncio.wait_for(self._closing.wait(), FLUSH_EVERY_S)
+            except TimeoutError:
+                await self._flush()
 
     async def close(self) -> None:
         """Store what is left.
 
         Text that cannot be stored is given up, and that is logged: work goes before logs.
         """
+        self._closing.set()
+        if self._storing is not None:
+            await self._storing  # a piece on its way would overwrite the one that is stored below
         if self._tail:
             if self._dropped_bytes:
                 self._pending += f"\n[{self._dropped_bytes} bytes left out]\n".encode()

@@ -86,6 +86,7 @@ class Child:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-u",
+                "-P",  # a random.py in somebody's folder is not the one that the child means
                 "-m",
                 command.module,
                 str(command.job_dir),
@@ -95,6 +96,7 @@ class Child:
                 start_new_session=True,
                 pass_fds=(write_end,),
                 env=_environment(command.environment, write_end),
+                cwd=command.job_dir,
                 limit=READ_BYTES,
             )
         except BaseException:

@@ -20,6 +20,7 @@ class Failure(StrEnum):
     DEVICE_ECC = "device_ecc"
     DISK_FULL = "disk_full"
     UNREACHABLE = "unreachable"
+    CHECKPOINT_DAMAGED = "checkpoint_damaged"
     DATASET_INVALID = "dataset_invalid"
     CONFIG_INVALID = "config_invalid"
     BELOW_GATE = "below_gate"
@@ -85,6 +86,10 @@ POLICIES: Final[dict[Failure, Policy]] = {
     Failure.DEVICE_ECC: _backoff("The GPU reports memory errors: take it out of service."),
     Failure.DISK_FULL: _backoff("Free disk space on the node, then submit the task again."),
     Failure.UNREACHABLE: _backoff("Check that the object store answers, then submit again."),
+    Failure.CHECKPOINT_DAMAGED: _give_up(
+        "Look for a disk that fails under the object store, then submit the task again: it starts "
+        "from the beginning."
+    ),
     Failure.DATASET_INVALID: _give_up("Correct the findings, then submit the task again."),
     Failure.CONFIG_INVALID: _give_up("Correct the configuration, then submit the task again."),
     Failure.BELOW_GATE: _give_up(

@@ -22,24 +22,41 @@ from perdure.contracts.v1 import events_pb2, work_pb2
 from perdure.errors import Damaged
 from perdure.messaging.port import Bus
 from perdure.runtime.clock import Clock, NewId
-from perdure.runtime.worker import AttemptContext, Ending, Worker, WorkerSettings
+from perdure.runtime.worker import (
+    AttemptContext,
+    Ending,
+    StopRequest,
+    Worker,
+    WorkerSettings,
+    failed_ending,
+)
 
 log = logging.getLogger(__name__)
 
+CheckStop = Callable[[], None]
 OnCheckpoint = Callable[[AttemptContext, Line], Awaitable[None]]
+
+
+class AskedToStop(Exception):
+    """The attempt is to stop while its job is still being prepared."""
+
+    def __init__(self, request: StopRequest) -> None:
+        super().__init__(request.detail)
+        self.request = request
 
 
 @dataclass(frozen=True)
 class Craft:
     """What one kind of worker does differently from the others.
 
-    `job` prepares the folder and gives the child's job (blocking). `result` turns the child's
+    `job` prepares the folder and gives the child's job (blocking); it calls its last argument
+    between steps, which raises when the attempt is to stop. `result` turns the child's
     result into the report of success (blocking). `checkpoint` takes care of a checkpoint that the
     child has written.
     """
 
     module: str
-    job: Callable[[work_pb2.Assignment, Path], Mapping[str, Any]]
+    job: Callable[[work_pb2.Assignment, Path, CheckStop], Mapping[str, Any]]
     result: Callable[[work_pb2.Assignment, Mapping[str, Any]], events_pb2.AttemptSucceeded]
     checkpoint: OnCheckpoint | None = None
 
@@ -98,22 +115,30 @@ class _Attempt:
         self._pid = 0
 
     async def run(self) -> Ending:
-        spools = [asyncio.create_task(s.run()) for s in (self._log, self._metrics)]
+        self._log.start()
+        self._metrics.start()
         try:
             return await self._run()
         finally:
-            for spool in spools:
-                spool.cancel()
-            await asyncio.gather(*spools, return_exceptions=True)
             await self._log.close()
             await self._metrics.close()
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            await asyncio.to_thread(self._remove_folder)
+
+    def _remove_folder(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another attempt of the task has its folder in there
+            self._folder.parent.rmdir()
 
     async def _run(self) -> Ending:
         assignment = self._context.assignment
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
         await asyncio.to_thread(self._folder.mkdir, parents=True)
-        job = await asyncio.to_thread(self._craft.job, assignment, self._folder)
+        try:
+            job = await asyncio.to_thread(
+                self._craft.job, assignment, self._folder, self._raise_when_asked_to_stop
+            )
+        except AskedToStop as asked:
+            return failed_ending(asked.request.failure, asked.request.detail)
         child = await Child.start(ChildCommand(self._craft.module, job, self._folder))
         self._pid = child.pid
         stopper = asyncio.create_task(self._stop_when_asked(child))
@@ -123,6 +148,10 @@ class _Attempt:
             stopper.cancel()
             await asyncio.gather(stopper, return_exceptions=True)
         return await self._ending(outcome)
+
+    def _raise_when_asked_to_stop(self) -> None:
+        if self._context.stop.done():
+            raise AskedToStop(self._context.stop.result())
 
     async def _stop_when_asked(self, child: Child) -> None:
         request = await asyncio.shield(self._context.stop)

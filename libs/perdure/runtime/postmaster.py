@@ -33,7 +33,7 @@ class Notes:
 def read(data: Path) -> Notes | None:
     """The notes of the server that runs, or ran last, on `data`; None after a clean stop."""
     try:
-        lines = (data / "postmaster.pid").read_text().splitlines()
+        lines = (data / "postmaster.pid").read_text(errors="surrogateescape").splitlines()
     except FileNotFoundError:
         return None
     if not lines or not lines[0].strip().isdigit():

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from perdure.contracts.v1 import events_pb2, work_pb2
-from perdure.domain.failures import Failure
+from perdure.domain.failures import Failure, failure_of
 from perdure.errors import BusUnavailable
 from perdure.messaging import topology
 from perdure.messaging.port import Bus, Consumer, Delivery
@@ -186,21 +186,25 @@ class Worker:
 
     async def _carry_out(self, key: AttemptKey, context: AttemptContext) -> None:
         try:
-            ending = await self._execute(context)
+            ending = await self._ending(context)
+            self._last_reports[key] = self._report(context.assignment, ending.body, ending)
+            while len(self._last_reports) > MAX_REMEMBERED:
+                self._last_reports.pop(next(iter(self._last_reports)))
+        finally:
+            # Whatever happened: no heartbeat names it any more, and the scheduler offers it again.
+            del self._running[key]
+            self._sequences.pop(key, None)
+            self._beat.set()
+
+    async def _ending(self, context: AttemptContext) -> Ending:
+        try:
+            return await self._execute(context)
         except asyncio.CancelledError:
-            failure, detail = Failure.WORKER_STOPPED, "the worker was stopped"
-            ending = Ending(events_pb2.AttemptFailed(failure=failure, detail=detail))
+            return failed_ending(Failure.WORKER_STOPPED, "the worker was stopped")
         except Exception as error:
-            log.exception("the attempt failed in the worker", extra={"task": key[0]})
-            detail = f"{type(error).__name__}: {error}"
-            failed = events_pb2.AttemptFailed(failure=_failure_of(error), detail=detail)
-            ending = Ending(failed)
-        self._last_reports[key] = self._report(context.assignment, ending.body, ending)
-        while len(self._last_reports) > MAX_REMEMBERED:
-            self._last_reports.pop(next(iter(self._last_reports)))
-        del self._running[key]
-        self._sequences.pop(key, None)
-        self._beat.set()
+            task_id = context.assignment.task_id
+            log.exception("the attempt failed in the worker", extra={"task": task_id})
+            return failed_ending(_failure_of(error), f"{type(error).__name__}: {error}")
 
     def _report(
         self, assignment: work_pb2.Assignment, body: ReportBody, ending: Ending | None = None
@@ -262,10 +266,17 @@ def _request(running: _Running, request: StopRequest) -> None:
         running.context.stop.set_result(request)
 
 
+def failed_ending(failure: Failure, detail: str) -> Ending:
+    """The ending of an attempt that came to nothing."""
+    # Names of files may hold what is no text: a report can only carry text.
+    text = detail.encode("utf-8", "backslashreplace").decode()
+    return Ending(events_pb2.AttemptFailed(failure=failure, detail=text))
+
+
 def _failure_of(error: Exception) -> Failure:
     failure = getattr(error, "failure", None)
     if isinstance(failure, str):
-        return Failure(failure)
+        return failure_of(failure)
     if getattr(error, "status", None) == 503:
         return Failure.UNREACHABLE
     if isinstance(error, OSError) and error.errno == 28:

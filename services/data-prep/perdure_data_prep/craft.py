@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from perdure.contracts.codec import to_dict
 from perdure.contracts.v1 import events_pb2, work_pb2
-from perdure.runtime.attempt import Craft
+from perdure.runtime.attempt import CheckStop, Craft
 
 CHILD_MODULE: Final = "perdure_data_prep.child"
 
@@ -14,7 +14,7 @@ CHILD_MODULE: Final = "perdure_data_prep.child"
 def preparing(store_url: str) -> Craft:
     """The prepare stage. The child reads and writes the object store at `store_url`."""
 
-    def job(assignment: work_pb2.Assignment, _job_dir: Path) -> dict[str, Any]:
+    def job(assignment: work_pb2.Assignment, _job_dir: Path, _check: CheckStop) -> dict[str, Any]:
         work = assignment.prepare
         upload = work.data.upload
         blob = {"key": upload.key, "digest": upload.digest, "size_bytes": upload.size_bytes}

@@ -35,6 +35,7 @@ CONFIG: Final[dict[str, Any]] = {
 }
 # The training is killed in the middle of the epoch after this many are complete.
 KILL_AFTER_EPOCHS: Final = 8
+PERDURE: Final = (sys.executable, "-P", "-m", "perdure")
 START_TIMEOUT_S: Final = 90.0
 STOP_TIMEOUT_S: Final = 20.0
 POLL_S: Final = 0.1
@@ -54,6 +55,7 @@ def run_demo(folder: Path) -> None:
     with _server(folder / "server") as url, Client(url) as client:
         console.print(f"   {url}")
         _title("3. A training, which is killed with SIGKILL in the middle")
+        console.print("   (from random weights: mAP stays at 0 for the first few epochs)")
         upload = client.upload(birds)
         task = client.submit(name=NAME, upload=upload, config=CONFIG)
         task, trail = _follow(client, task)
@@ -103,19 +105,52 @@ def _show(client: Client, task: Task, trail: list[Mapping[str, Any]], out: Path)
     model = client.model(task.model_id)
     card = client.model_card(model.id)
     files = {path.name: path for path in client.pull_model(model.id, out / model.id)}
-    _title("4. The model card")
-    console.print_json(json.dumps(card))
-    _title("5. The audit trail: this task's events in the log")
+    _title("4. The model card, in short")
+    for line in _card_lines(card):
+        console.print(f"   {line}")
+    _title("5. The audit trail: what the log says of this task")
     for event in trail:
-        console.print(f"   {event['position']:>4}  {event['time'][11:23]}  {event['type']}")
+        if event["type"] not in ("EpochCompleted", "CheckpointSaved"):
+            words = event_line(event)
+            when = event["time"][11:23]
+            console.print(f"   {event['position']:>4}  {when}  {event['type']:<18} {words}")
     verification = client.verify()
-    console.print(f"   complete {verification.first}..{verification.last}")
+    console.print(
+        f"   (and epochs, checkpoints, workers, data set and model, each event hashed with the one "
+        f"before: complete {verification.first}..{verification.last})"
+    )
     _title("6. What you can take away")
     console.print(f"   ONNX file:          {files['model.onnx']}")
+    console.print(f"   whole model card:   {files['card.json']}")
     console.print(f"   predictions, drawn: {files['preview.jpg']}")
+    console.print(
+        "\nNow your own:  perdure up, and in another terminal  perdure train --data FOLDER"
+    )
     summary = _summary(task, model, files)
     summary["log_head"] = {"position": verification.last, "hash": verification.head}
     console.print(json.dumps(summary), markup=False)
+
+
+def _card_lines(card: Mapping[str, Any]) -> Iterator[str]:
+    metrics, parity, data = card["metrics"], card["parity"], card["dataset"]
+    yield (
+        f"model     {card['model_id']}, {card['config']['model']}, epoch of the best weights "
+        f"{card['checkpoint']['epoch']} of {card['config']['epochs']}"
+    )
+    yield (
+        f"data      {data['train_images']} images to train on, {data['val_images']} to validate, "
+        f"version {data['version'][:16]}"
+    )
+    yield (
+        f"quality   mAP50 {metrics['map50']:.3f}, mAP50-95 {metrics['map50_95']:.3f}, measured "
+        f"on the ONNX file"
+    )
+    yield (
+        f"parity    ONNX Runtime and PyTorch differ by at most "
+        f"{parity['max_confidence_difference']:.1e} in confidence, "
+        f"{parity['max_box_difference_px']:.1e} px"
+    )
+    yield f"config    {card['config_hash']}"
 
 
 def _summary(task: Task, model: Model, files: Mapping[str, Path]) -> dict[str, Any]:
@@ -137,7 +172,7 @@ def _server(data_dir: Path) -> Iterator[str]:
     output = data_dir / "up.txt"
     with output.open("wb") as out:
         server = subprocess.Popen(
-            [sys.executable, "-m", "perdure", "up", "--data-dir", str(data_dir), "--port", "0"],
+            [*PERDURE, "up", "--data-dir", str(data_dir), "--port", "0"],
             stdout=out,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

@@ -23,11 +23,27 @@ class DataFolder:
     root: Path
 
     @classmethod
-    def chosen(cls, root: Path | None) -> "DataFolder":
-        """`root`, or the folder named by PERDURE_DATA_DIR, or ~/.local/share/perdure."""
-        named = os.environ.get(DATA_DIR_VARIABLE)
-        default = Path.home() / ".local/share/perdure"
-        return cls((root or (Path(named) if named else default)).expanduser().absolute())
+    def chosen(cls, root: str | None) -> "DataFolder":
+        """`root`, or the folder named by PERDURE_DATA_DIR, or ~/.local/share/perdure.
+
+        Raises InvalidSetting for a name that is empty or cannot be resolved.
+        """
+        named = root if root is not None else os.environ.get(DATA_DIR_VARIABLE)
+        if named is not None and not named.strip():
+            raise InvalidSetting(
+                f"the data folder's name is empty: see --data-dir and {DATA_DIR_VARIABLE}"
+            )
+        try:
+            path = Path(named or "~/.local/share/perdure").expanduser().absolute()
+        except RuntimeError as error:
+            raise InvalidSetting(f"the data folder {named} cannot be found: {error}") from error
+        try:
+            os.fspath(path).encode()
+        except UnicodeEncodeError as error:
+            raise InvalidSetting(
+                "the data folder's name is not UTF-8 text: take another folder"
+            ) from error
+        return cls(path)
 
     @property
     def postgres(self) -> Path:

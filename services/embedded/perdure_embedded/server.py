@@ -46,12 +46,14 @@ WORKER_NAMES: Final = {
 }
 # A service whose loop ended in an error is started again after this pause.
 RESTART_PAUSE_S: Final = 1.0
+POSTGRES_POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True)
 class Ports:
     """What the services of one process share."""
 
+    postgres: EmbeddedPostgres
     eventlog: EventLog
     read_models: ReadModels
     bus: LocalBus
@@ -80,8 +82,10 @@ class EmbeddedServer:
             url = await gateway.start()
             control, data_plane = asyncio.Event(), asyncio.Event()
             async with asyncio.TaskGroup() as services:
-                for name, run in self._control_plane(ports).items():
+                kept = [
                     services.create_task(_kept_running(name, run, control), name=name)
+                    for name, run in self._control_plane(ports).items()
+                ]
                 workers = [
                     services.create_task(worker.run(data_plane, DRAIN_S), name=f"worker {stage}")
                     for stage, worker in self._workers(ports).items()
@@ -93,6 +97,9 @@ class EmbeddedServer:
                 await asyncio.wait(workers, timeout=DRAIN_S + SETTLE_S)
                 await ports.bus.settled(SETTLE_S)
                 control.set()
+                _, late = await asyncio.wait(kept, timeout=SETTLE_S)
+                for service in late:
+                    service.cancel()
 
     async def _open(self, stack: AsyncExitStack) -> Ports:
         postgres = EmbeddedPostgres(self._folder.postgres)
@@ -105,7 +112,7 @@ class EmbeddedServer:
         for queue in topology.CONTROL_QUEUES:
             await bus.declare(queue)  # before anybody speaks: nothing said is missed
         store_url = self._folder.store.as_uri()
-        return Ports(eventlog, read_models, bus, open_store(store_url), store_url)
+        return Ports(postgres, eventlog, read_models, bus, open_store(store_url), store_url)
 
     def _control_plane(self, ports: Ports) -> dict[str, Callable[[asyncio.Event], Awaitable[None]]]:
         def scheduler(stopping: asyncio.Event) -> Awaitable[None]:
@@ -114,8 +121,11 @@ class EmbeddedServer:
                 eventlog=ports.eventlog, bus=ports.bus, clock=self._clock, new_id=new_id
             ).run(stopping)
 
+        def postgres(stopping: asyncio.Event) -> Awaitable[None]:
+            return _keep_postgres(ports.postgres, stopping)
+
         relay = Relay(eventlog=ports.eventlog, checkpoints=ports.read_models, bus=ports.bus)
-        return {"scheduler": scheduler, "relay": relay.run}
+        return {"postgres": postgres, "scheduler": scheduler, "relay": relay.run}
 
     def _workers(self, ports: Ports) -> dict[Stage, Worker]:
         cache = self._folder.cache
@@ -148,6 +158,18 @@ class EmbeddedServer:
             new_id=new_id,
         )
         return GatewayServer(app, host=self._host, port=self._port)
+
+
+async def _keep_postgres(postgres: EmbeddedPostgres, stopping: asyncio.Event) -> None:
+    """Start the event log's server again, at the same address, when it has died."""
+    while not stopping.is_set():
+        if postgres.pid is None:
+            log.error("PostgreSQL has died: it is started again")
+            await asyncio.to_thread(postgres.start)
+        try:
+            await asyncio.wait_for(stopping.wait(), POSTGRES_POLL_S)
+        except TimeoutError:
+            continue
 
 
 async def _kept_running(

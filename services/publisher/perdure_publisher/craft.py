@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perdure.contracts.v1 import events_pb2, work_pb2
-from perdure.runtime.attempt import Craft
+from perdure.runtime.attempt import CheckStop, Craft
 
 CHILD_MODULE: Final = "perdure_publisher.child"
 
@@ -13,7 +13,7 @@ CHILD_MODULE: Final = "perdure_publisher.child"
 def publishing(store_url: str, cache_root: Path, threads: int | None = None) -> Craft:
     """The publish stage. The child reads and writes the object store at `store_url`."""
 
-    def job(assignment: work_pb2.Assignment, _job_dir: Path) -> dict[str, Any]:
+    def job(assignment: work_pb2.Assignment, _job_dir: Path, _check: CheckStop) -> dict[str, Any]:
         work = assignment.publish
         gate = {"min_map50": work.gate.min_map50} if work.gate.HasField("min_map50") else {}
         checkpoint = work.checkpoint

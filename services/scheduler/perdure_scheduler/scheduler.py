@@ -5,6 +5,7 @@ at any time, so that it may be killed at any time.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -48,10 +49,18 @@ class Scheduler:
         self._workers = Workers(clock.monotonic())
         self._lock = asyncio.Lock()
         self._ticked_at = clock.monotonic()
+        self._stopping = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Schedule until `stopping` is set."""
-        await self._patiently(self._catch_up)
+        self._stopping = stopping
+        try:
+            await self._patiently(self._catch_up)
+            await self._serve(stopping)
+        except Unavailable as error:
+            log.warning("stopped while waiting: %s", error)
+
+    async def _serve(self, stopping: asyncio.Event) -> None:
         reports = await self._bus.consume(topology.SCHEDULER_REPORTS, self._on_report)
         beats = await self._bus.consume(topology.SCHEDULER_HEARTBEATS, self._on_heartbeat)
         try:
@@ -69,20 +78,29 @@ class Scheduler:
             await first_of(news, stopping.wait())
         except Unavailable as error:
             log.warning("waiting: %s", error)
-            await asyncio.sleep(UNAVAILABLE_PAUSE_S)
+            await self._pause()
 
     async def _patiently(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Do `step` under the lock, again and again while the log or the broker is away."""
+        """Do `step` under the lock, again and again while the log or the broker is away.
+
+        Raises Unavailable only when it is time to stop: a message is then not done with.
+        """
         while True:
             try:
                 async with self._lock:
                     await step()
             except Unavailable as error:
                 log.warning("waiting: %s", error)
-                await asyncio.sleep(UNAVAILABLE_PAUSE_S)
+                await self._pause()
+                if self._stopping.is_set():
+                    raise
                 self._workers.grace(self._clock.monotonic())
             else:
                 return
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), UNAVAILABLE_PAUSE_S)
 
     async def _catch_up(self) -> None:
         await self._tasks.catch_up()

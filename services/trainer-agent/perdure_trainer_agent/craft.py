@@ -12,8 +12,9 @@ from perdure.artifacts.port import ObjectStore, StoredObject
 from perdure.attempts.supervisor import Line
 from perdure.contracts.v1 import events_pb2, work_pb2
 from perdure.datasets.cache import materialise
-from perdure.errors import Damaged, DamagedObject, NotFound, StoreUnavailable
-from perdure.runtime.attempt import Craft
+from perdure.domain.failures import Failure
+from perdure.errors import AttemptError, DamagedObject, NotFound, StoreUnavailable
+from perdure.runtime.attempt import CheckStop, Craft
 from perdure.runtime.worker import AttemptContext
 
 log = logging.getLogger(__name__)
@@ -37,12 +38,19 @@ class Training:
         """The train stage, for the worker kit."""
         return Craft(CHILD_MODULE, self.job, self.result, self.checkpoint)
 
-    def job(self, assignment: work_pb2.Assignment, job_dir: Path) -> dict[str, Any]:
+    def job(
+        self, assignment: work_pb2.Assignment, job_dir: Path, check: CheckStop
+    ) -> dict[str, Any]:
         """Fetch what the child needs, and describe its job (blocking)."""
         work = assignment.train
         local = materialise(
-            self._store, work.dataset_version, work.split_id, self._cache_root / "datasets"
+            self._store,
+            work.dataset_version,
+            work.split_id,
+            self._cache_root / "datasets",
+            progress=lambda _done, _total: check(),
         )
+        check()
         checkpoint = self._fetch_checkpoint(work, assignment.task_id, job_dir)
         return {
             "task_id": assignment.task_id,
@@ -61,8 +69,8 @@ class Training:
         """The newest checkpoint that is whole; None when there is none yet.
 
         Those that the log names come first, then what lies in the store: the report of a
-        checkpoint may be lost with the server that should have recorded it. Raises Damaged when
-        there are some and none can be read: starting over is for a person to decide.
+        checkpoint may be lost with the server that should have recorded it. Raises AttemptError
+        when there are some and none can be read: starting over is for a person to decide.
         """
         named = [(saved.blob.key, saved.blob.digest) for saved in work.checkpoints]
         stored = [(o.key, _digest_in(o.key)) for o in self._store.list(_prefix(task_id))]
@@ -76,7 +84,10 @@ class Training:
             else:
                 return path
         if found:
-            raise Damaged("none of the task's checkpoints can be read back from the object store")
+            raise AttemptError(
+                Failure.CHECKPOINT_DAMAGED,
+                f"none of the task's {len(found)} checkpoints can be read back from the store",
+            )
         return None
 
     def result(
