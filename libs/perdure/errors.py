@@ -24,6 +24,7 @@ PerdureError
 │   ├── DamagedObject               500  an object whose bytes do not match their digest
 │   ├── DamagedLog                  500  a hole in the log, or a hash that does not follow
 │   └── DamagedCheckpoint           500  a checkpoint that cannot be read back
+├── TaskFailed                      409  a task ended without its result
 └── AttemptError                    500  an attempt cannot go on; carries its failure class
 """
 
@@ -191,6 +192,13 @@ class DamagedCheckpoint(Damaged):
     """A checkpoint cannot be read back."""
 
     code = "checkpoint.damaged"
+
+
+class TaskFailed(PerdureError):
+    """The task ended without its result."""
+
+    status = 409
+    code = "task.failed"
 
 
 class AttemptError(PerdureError):

@@ -23,6 +23,7 @@ from perdure.errors import (
     NotFound,
     PerdureError,
     ServerUnreachable,
+    TaskFailed,
 )
 from perdure_gateway.server import GatewayServer
 from perdure_gateway.settings import GatewaySettings
@@ -305,6 +306,44 @@ def test_logs_are_followed_until_the_task_ends(server, client, world):
     assert "".join(pieces) == "==> attempt 1: prepare <==\none\ntwo\n"
 
 
+def test_the_result_of_a_task_is_its_model(server, client, world):
+    task = submitted(server, client)
+    server.run(world.append(f"task-{task.id}", assigned(), prepared(), assigned(2, "train")))
+    server.run(finish(world, task.id))
+    server.run(world.register_model("m1", FILES))
+    assert client.result(task.id).id == "m1"
+
+
+def test_a_task_without_a_result_says_why(server, client, world):
+    task = submitted(server, client)
+    told = {"failure": "non_finite_loss", "detail": "NaN at step 3"}
+    server.run(
+        world.append(
+            f"task-{task.id}",
+            assigned(),
+            events_pb2.AttemptFailed(fence=1, **told),
+            events_pb2.TaskFailed(**told, advice="Lower lr0."),
+        )
+    )
+    with pytest.raises(TaskFailed, match=r"non_finite_loss: NaN at step 3\nLower lr0\.") as caught:
+        client.result(task.id)
+    assert caught.value.details["failure"] == "non_finite_loss"
+    cancelled = client.cancel(submitted(server, client).id)
+    with pytest.raises(TaskFailed, match="was cancelled"):
+        client.result(cancelled.id)
+    assert client.wait(task.id).model_id == ""
+    for fetch in (client.model, lambda model_id: client.pull_model(model_id, Path("out"))):
+        with pytest.raises(NotFound, match="the task has no model"):
+            fetch("")
+
+
+def test_all_events_of_a_task_come_oldest_first(server, client, world):
+    task = submitted(server, client)
+    epochs = [epoch(2, number, epochs=600) for number in range(1, 601)]
+    server.run(world.append(f"task-{task.id}", assigned(2, "train"), *epochs))
+    assert [event["version"] for event in client.events(task.id)] == list(range(1, 603))
+
+
 def test_a_model_is_pulled_checked_and_whole(server, client, world, tmp_path):
     server.run(world.register_model("m1", FILES))
     until(lambda: list(client.models()))
@@ -357,20 +396,28 @@ def test_no_server_is_said_in_words_that_help(tmp_path):
 
 
 def test_something_else_on_the_port_is_no_perdure_server():
-    transport = httpx.MockTransport(lambda request: httpx.Response(404, text="<html>nginx"))
-    with (
-        Client("http://127.0.0.1", transport=transport) as client,
-        pytest.raises(NotFound, match="not as a Perdure server"),
+    for status, body, error in (
+        (404, "<html>nginx", NotFound),
+        (200, "<html>nginx", InvalidInput),
+        (200, "[1]", InvalidInput),
     ):
-        client.version()
+        answer = httpx.Response(status, text=body)
+        transport = httpx.MockTransport(lambda _request, answer=answer: answer)
+        with (
+            Client("http://127.0.0.1", transport=transport) as client,
+            pytest.raises(error, match="not as a Perdure server"),
+        ):
+            client.version()
 
 
 def test_the_address_is_taken_from_variable_file_and_default_in_this_order(monkeypatch, tmp_path):
-    monkeypatch.setenv("PERDURE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("PERDURE_DATA_DIR", raising=False)
     monkeypatch.delenv("PERDURE_URL", raising=False)
     client = Client()
     assert client.url == "http://127.0.0.1:7412"
-    file = Path(tmp_path, "server.json")
+    file = Path(tmp_path, ".local/share/perdure/server.json")
+    file.parent.mkdir(parents=True)
     file.write_text('{"url": "http://127.0.0.1:1234", "pid": 1}')
     assert client.url == "http://127.0.0.1:1234"
     file.write_text('{"url"')

@@ -2,6 +2,19 @@
 points.
 """
 
-from perdure.cli.app import main
+import sys
+
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        from perdure.cli.app import main as run  # takes half a second, in which Ctrl-C may come
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
 
 __all__ = ["main"]

@@ -1,19 +1,27 @@
 """The command `perdure`: its tree of commands, and what errors become.
 
 Exit codes: 0 done; 1 a negative answer (a failed task, a broken data set, a damaged log); 2 misuse,
-invalid input or configuration; 3 no server, or something that it needs, answers; 130 interrupted.
+invalid input or configuration, a path that cannot be used; 3 no server, or something that it needs,
+answers; 70 a bug in Perdure; 130 interrupted.
 """
 
+import errno
 import importlib.metadata
+import os
 import sys
+import sysconfig
+import tempfile
+import traceback
 from collections.abc import Callable
-from typing import Annotated, Final
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
 
 import typer
 
 import perdure
 from perdure.cli import audit, dataset, model, task, train
-from perdure.cli.output import complain
+from perdure.cli.output import complain, print_error_json
+from perdure.client.address import DATA_DIR_VARIABLE, DEFAULT_URL, URL_VARIABLE
 from perdure.errors import (
     InvalidDataset,
     InvalidInput,
@@ -26,7 +34,26 @@ ENTRY_POINTS: Final = "perdure.commands"
 NEGATIVE: Final = 1
 MISUSE: Final = 2
 UNREACHABLE: Final = 3
+BUG: Final = 70  # EX_SOFTWARE of sysexits.h
+# These come from writing, so without a path; they are about the machine all the same.
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Files here are ours: when one is missing, no path that a user named is wrong.
+_OWN_FOLDERS: Final = (
+    Path(perdure.__file__).parent,
+    *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")),
+)
 
+_EPILOG: Final = f"""\b
+Environment variables:
+  {URL_VARIABLE}       Where the server is. Default: what the local server
+                    says, else {DEFAULT_URL}
+  {DATA_DIR_VARIABLE}  The folder of the local server.
+                    Default: ~/.local/share/perdure
+
+\b
+Exit codes: 0 done; 1 no (findings, a failed task); 2 misuse; 3 no server;
+130 interrupted.
+"""
 
 # What `perdure --help` says without importing a service; other names come without a line.
 _ADDED_HELP: Final = {
@@ -36,6 +63,7 @@ _ADDED_HELP: Final = {
 
 app = typer.Typer(
     help="Object-detection training that finishes, and whose result can be believed.",
+    epilog=_EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -64,7 +92,9 @@ def _handing_over(entry: importlib.metadata.EntryPoint) -> Callable[[typer.Conte
             ) from error
         if not isinstance(found, typer.Typer):
             function = found
-            found = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            found = typer.Typer(
+                add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+            )
             found.command(entry.name)(function)
         typer.main.get_command(found)(args=context.args, prog_name=f"perdure {entry.name}")
 
@@ -113,5 +143,47 @@ def main() -> None:
     try:
         app(prog_name="perdure")
     except PerdureError as error:
-        complain(error)
-        sys.exit(exit_code(error))
+        _fail(error, exit_code(error))
+    except OSError as error:
+        if not _is_about_a_path(error):
+            _fail(_bug(error), BUG)
+        named = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        _fail(InvalidInput(f"{named}{error.strerror}", errno=error.errno), MISUSE)
+    except Exception as error:  # noqa: BLE001 - the outermost boundary: recorded in a file, told in a line
+        _fail(_bug(error), BUG)
+
+
+def _fail(error: PerdureError, code: int) -> NoReturn:
+    # From the arguments themselves: the command that would have read the option has failed.
+    if "--json" in sys.argv[1:]:
+        print_error_json(error)
+    complain(error)
+    sys.exit(code)
+
+
+def _is_about_a_path(error: OSError) -> bool:
+    """Whether it is about a path of the user's, or a full disk, and not about a file of ours."""
+    if error.errno in _FULL:
+        return True
+    if not isinstance(error.filename, str | bytes) or not error.strerror:
+        return False
+    path = Path(os.path.abspath(os.fsdecode(error.filename)))  # noqa: PTH100 - follows no links
+    return not any(path.is_relative_to(folder) for folder in _OWN_FOLDERS)
+
+
+def _bug(error: Exception) -> PerdureError:
+    """An error that nobody foresaw, in one line; its traceback goes into a file."""
+    told = "".join(traceback.format_exception(error))
+    what = " ".join(traceback.format_exception_only(error)[-1].split())
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="perdure-error-", suffix=".txt", delete=False, encoding="utf-8"
+        ) as file:
+            file.write(told)
+    except OSError:  # nowhere to write: then here
+        sys.stderr.write(told)
+        return PerdureError(f"unexpected: {what}; this is a bug in Perdure")
+    return PerdureError(
+        f"unexpected: {what}; this is a bug in Perdure; the traceback is in {file.name}",
+        traceback=file.name,
+    )

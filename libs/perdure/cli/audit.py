@@ -1,11 +1,12 @@
-"""perdure audit: what the log says."""
+"""perdure audit: replay, events, verify."""
 
 from typing import Annotated
 
 import typer
 
-from perdure.cli.output import AsJson, print_fields, print_json, say
-from perdure.cli.task import TaskId, task_fields
+from perdure.cli.output import AsJson, print_json, print_table, say
+from perdure.cli.task import TaskId, print_task
+from perdure.cli.watching import event_line
 from perdure.client import Client
 
 app = typer.Typer(help="Ask the event log what happened.", no_args_is_help=True)
@@ -26,7 +27,25 @@ def replay(
     if as_json:
         print_json(task.json)
     else:
-        print_fields(task_fields(task))
+        print_task(task)
+
+
+@app.command()
+def events(task_id: TaskId, as_json: AsJson = False) -> None:
+    """List a task's events as they stand in the log."""
+    with Client() as client:
+        found = list(client.events(client.find_task_id(task_id)))
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("POSITION", "VERSION", "TIME", "TYPE", "WHAT"),
+        (
+            (event["position"], event["version"], event["time"], event["type"], event_line(event))
+            for event in found
+        ),
+        empty="",
+    )
 
 
 @app.command()

@@ -5,20 +5,23 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.findings import checked, print_findings
+from perdure.cli.findings import checked, print_findings, refuse
 from perdure.cli.output import (
     SHORT_ID,
     AsJson,
     Limit,
     bytes_bar,
     complain_line,
+    given_name,
+    print_error_json,
     print_fields,
     print_json,
     print_table,
     say,
 )
-from perdure.cli.watching import follow
-from perdure.client import Client, Dataset, Task
+from perdure.cli.watching import complain_failed, follow
+from perdure.client import Client, Dataset
+from perdure.errors import TaskFailed
 
 app = typer.Typer(help="Check and import data sets, and look at them.", no_args_is_help=True)
 DataPath = Annotated[
@@ -45,17 +48,18 @@ def push(
     as_json: AsJson = False,
 ) -> None:
     """Check a data set, send it to the server, and import it as a version."""
+    given_name(name)
     result = checked(path)
     if not result.ok:
-        print_findings(result, to_stderr=True)
-        complain_line("nothing was sent: correct the errors, then push again")
-        raise typer.Exit(1)
+        refuse(result, as_json=as_json)
     with Client() as client:
         client.version()
         with bytes_bar("uploading") as on_progress:
             task = client.push_dataset(path, name, on_progress=on_progress)
         task = follow(client, task, quiet=as_json)
         if task.status != "succeeded":
+            if as_json:
+                print_error_json(TaskFailed(task.why_no_result, task_id=task.id))
             complain_failed(task)
             raise typer.Exit(1)
         dataset = client.dataset(task.dataset_version)
@@ -63,17 +67,11 @@ def push(
         print_json(dataset.json)
     else:
         print_fields(_fields(dataset))
-
-
-def complain_failed(task: Task) -> None:
-    """Say on standard error how a task ended without a result."""
-    failure = task.failure
-    if failure is None:
-        complain_line(f"task {task.id} was {task.status}")
-        return
-    complain_line(f"task {task.id} failed: {failure['failure']}: {failure['detail']}")
-    complain_line(failure["advice"])
-    complain_line(f"its log: perdure task logs {task.id}")
+    if dataset.name != name:
+        complain_line(
+            f"the same images and labels were imported before: this version is called "
+            f"{dataset.name!r}, and keeps that name"
+        )
 
 
 @app.command("ls")

@@ -1,12 +1,13 @@
 """Findings of a data set, grouped and counted."""
 
-from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
+
+import typer
 
 from perdure.cli.output import complain_line, print_json, say, steps_bar
 from perdure.datasets.check import CheckResult, check
-from perdure.datasets.findings import Finding, Severity, count_severities
+from perdure.datasets.report import count_findings, describe_findings, describe_size
 from perdure.errors import InvalidInput
 
 # Enough to see the pattern; --json lists all of them.
@@ -27,32 +28,19 @@ def print_findings(result: CheckResult, *, as_json: bool = False, to_stderr: boo
         print_json(result.to_json())
         return
     write = complain_line if to_stderr else say
-    for line in _lines(result.findings):
+    more = " (all of them: --json)"
+    for line in describe_findings(result.findings, shown=SHOWN_PER_CODE, more=more):
         write(line)
-    if result.ok:
-        named = ", ".join(result.classes)
-        write(
-            f"{result.images} images, {result.boxes} boxes, {len(result.classes)} classes: {named}"
-        )
-    counts = count_severities(result.findings)
-    write(
-        ", ".join(f"{count} {severity}s" for severity, count in counts.items() if count)
-        or "no findings"
-    )
+    if result.images:
+        write(describe_size(result.images, result.boxes, result.classes))
+    write(count_findings(result.findings))
 
 
-def _lines(findings: tuple[Finding, ...]) -> list[str]:
-    rank = list(Severity)
-    in_groups = sorted(findings, key=lambda found: (rank.index(found.severity), found.code))
-    lines: list[str] = []
-    for (severity, code), group in groupby(
-        in_groups, key=lambda found: (found.severity, found.code)
-    ):
-        found = list(group)
-        lines.append(f"{severity} {code} ({len(found)}): {found[0].rule}; {found[0].advice}")
-        for finding in found[:SHOWN_PER_CODE]:
-            place = finding.file + (f":{finding.line}" if finding.line else "")
-            lines.append(f"  {place}{finding.pointer or ''} {finding.value}".rstrip())
-        if len(found) > SHOWN_PER_CODE:
-            lines.append(f"  and {len(found) - SHOWN_PER_CODE} more (all of them: --json)")
-    return lines
+def refuse(result: CheckResult, *, as_json: bool) -> NoReturn:
+    """Say why a data set with errors is not sent, and exit with 1."""
+    if as_json:
+        print_json(result.to_json())  # as `perdure dataset check --json` does
+    else:
+        print_findings(result, to_stderr=True)
+    complain_line("nothing was sent: correct the errors, then try again")
+    raise typer.Exit(1)

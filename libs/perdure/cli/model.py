@@ -33,7 +33,7 @@ def list_models(limit: Limit = 50, as_json: AsJson = False) -> None:
         print_json([model.json for model in models])
         return
     print_table(
-        ("ID", "NAME", "STATUS", "MAP50", "MAP50-95", "DATA SET", "TASK"),
+        ("ID", "NAME", "STATUS", "MAP50", "MAP50-95", "DATA SET", "TASK", "WHY"),
         (
             (
                 model.id,
@@ -43,6 +43,7 @@ def list_models(limit: Limit = 50, as_json: AsJson = False) -> None:
                 number(model.map50_95),
                 model.json.get("dataset_version", "")[:SHORT_ID],
                 model.task_id,
+                model.json.get("detail", ""),
             )
             for model in models
         ),
@@ -102,7 +103,7 @@ def pull(
     out: Annotated[Path, typer.Option("--out", help="The folder for the files.")],
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a model's files, checked by their digests."""
+    """Fetch a registered model's files, checked by their digests."""
     with Client() as client, bytes_bar("fetching") as on_progress:
         full_id = client.find_model_id(model_id)
         paths = client.pull_model(full_id, out, on_progress=on_progress)

@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from perdure.errors import InvalidConfig, PerdureError
+from perdure.errors import InvalidConfig, InvalidInput, PerdureError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="At most so many, newest first.")]
@@ -96,6 +96,14 @@ def complain_line(line: str) -> None:
     console(stderr=True).print(text(line), soft_wrap=True)
 
 
+def print_error_json(error: PerdureError) -> None:
+    """Print what went wrong as a JSON object, for programs."""
+    form = {"code": error.code, "message": error.message, "details": error.details}
+    # Details may hold what came in, whatever it was; the answer is valid JSON all the same.
+    plain = json.loads(json.dumps(form, default=str), parse_constant=str)
+    print_json({"error": plain})
+
+
 def complain(error: PerdureError) -> None:
     """Say on standard error what went wrong."""
     problems = error.details.get("problems")
@@ -107,6 +115,13 @@ def complain(error: PerdureError) -> None:
             complain_line(f"  {problem['key']}={problem['value']}: {problem['problem']}{hint}")
         return
     complain_line(f"error: {error.message}")
+
+
+def given_name(name: str | None) -> str | None:
+    """A name as it was given. Raises InvalidInput for an empty one."""
+    if name is not None and not name.strip():
+        raise InvalidInput("--name is empty: give a name, at least one character")
+    return name
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -1,4 +1,4 @@
-"""perdure task: ls, show, logs, cancel."""
+"""perdure task: ls, show, watch, logs, cancel."""
 
 import sys
 from typing import Annotated, Any
@@ -15,7 +15,11 @@ from perdure.cli.output import (
     print_table,
     say,
 )
+from perdure.cli.watching import conclude
+from perdure.cli.watching import follow as follow_task
 from perdure.client import Client, Task
+from perdure.domain.task import Status
+from perdure.errors import InvalidInput
 
 app = typer.Typer(help="Look at tasks, and stop them.", no_args_is_help=True)
 TaskId = Annotated[
@@ -27,18 +31,18 @@ TaskId = Annotated[
 def list_tasks(
     limit: Limit = 50,
     status: Annotated[
-        str | None, typer.Option("--status", help="Only tasks of this status.")
+        Status | None, typer.Option("--status", help="Only tasks of this status.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List tasks."""
     with Client() as client:
-        tasks = list(client.tasks(status=status, limit=limit))
+        tasks = list(client.tasks(status=status and status.value, limit=limit))
     if as_json:
         print_json([task.json for task in tasks])
         return
     print_table(
-        ("ID", "NAME", "GOAL", "STATUS", "STAGE", "ATTEMPTS", "MAP50", "MODEL", "SUBMITTED"),
+        ("ID", "NAME", "GOAL", "STATUS", "STAGE", "RETRIES", "MAP50", "MODEL", "SUBMITTED"),
         (
             (
                 task.id,
@@ -46,7 +50,7 @@ def list_tasks(
                 task.goal,
                 task.status,
                 task.stage,
-                task.json["attempt_count"],
+                task.json["retry_count"],
                 number(task.json["map50"]),
                 task.model_id,
                 task.json["submitted_at"][:19],
@@ -64,7 +68,12 @@ def show(task_id: TaskId, as_json: AsJson = False) -> None:
         task = client.task(client.find_task_id(task_id))
     if as_json:
         print_json(task.json)
-        return
+    else:
+        print_task(task)
+
+
+def print_task(task: Task) -> None:
+    """Print a task for people: its fields, its attempts and its epochs."""
     print_fields(task_fields(task))
     if task.json["attempts"]:
         say("")
@@ -115,7 +124,8 @@ def _attempts(task: Task) -> list[tuple[Any, ...]]:
             (
                 attempt["fence"],
                 attempt["stage"],
-                attempt["outcome"],
+                # Its worker was stopped, which is no fault of the attempt.
+                "stopped" if attempt["failure"] == "worker_stopped" else attempt["outcome"],
                 attempt["worker_id"],
                 "; ".join(filter(None, what)),
             )
@@ -140,23 +150,45 @@ def _epochs(task: Task) -> list[tuple[Any, ...]]:
 
 
 @app.command()
+def watch(task_id: TaskId, as_json: AsJson = False) -> None:
+    """Follow a task until it has ended, as `perdure train --wait` does, and exit as that does."""
+    with Client() as client:
+        task = client.task(client.find_task_id(task_id))
+        task = follow_task(client, task, quiet=as_json, past=True)
+    if as_json:
+        print_json(task.json)
+    conclude(task, as_json=as_json)
+
+
+@app.command()
 def logs(
     task_id: TaskId,
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Go on as the log grows, until the task ends.")
     ] = False,
+    offset: Annotated[
+        int, typer.Option("--offset", min=0, help="Begin at this byte: an earlier next_offset.")
+    ] = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Print what a task's attempts wrote."""
+    if follow and (as_json or offset):
+        raise InvalidInput("-f goes with neither --json nor --offset: leave one of them out")
     with Client() as client:
         full_id = client.find_task_id(task_id)
         if follow:
             for piece in client.follow_logs(full_id):
                 _write(piece)
             return
-        offset = 0
+        pieces = []
         while (page := client.logs(full_id, offset)).text:
-            _write(page.text)
             offset = page.next_offset
+            if as_json:
+                pieces.append(page.text)
+            else:
+                _write(page.text)
+    if as_json:
+        print_json({"text": "".join(pieces), "next_offset": offset})
 
 
 def _write(piece: str) -> None:
@@ -166,10 +198,13 @@ def _write(piece: str) -> None:
 
 @app.command()
 def cancel(task_id: TaskId, as_json: AsJson = False) -> None:
-    """Stop a task. What it saved so far stays."""
+    """Ask for a task to be stopped."""
     with Client() as client:
         task = client.cancel(client.find_task_id(task_id))
     if as_json:
         print_json(task.json)
-    else:
+    elif task.ended:
         say(f"task {task.id} is {task.status}")
+    else:
+        say(f"task {task.id}: cancel requested; it ends when its attempt has stopped")
+        say(f"see it end with: perdure task watch {task.id}")

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from perdure.cli.dataset import complain_failed
-from perdure.cli.findings import checked, print_findings
-from perdure.cli.output import AsJson, bytes_bar, complain_line, number, print_json, say
-from perdure.cli.watching import follow
+from perdure.cli.findings import checked, refuse
+from perdure.cli.output import AsJson, bytes_bar, given_name, print_json, say
+from perdure.cli.settings import default_of, print_settings
+from perdure.cli.watching import conclude, follow
 from perdure.client import Client, Task
 from perdure.errors import InvalidInput
 from perdure.training.config import TrainConfig
@@ -19,25 +19,46 @@ _VERSION: Final = re.compile(r"[0-9a-f]{4,64}")
 MAX_NAME: Final = 200
 Config = dict[str, Any]
 
-Data = Annotated[
-    str,
-    typer.Option(
-        "--data", help="A folder or zip archive, or a data set version (its beginning is enough)."
+DataArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="DATA",
+        show_default=False,
+        help="A folder or zip archive, or a data set version (its beginning is enough).",
     ),
 ]
+DataOption = Annotated[str | None, typer.Option("--data", metavar="DATA", help="The same.")]
 Name = Annotated[
     str | None, typer.Option("--name", help="The model's name; by default the data's.")
 ]
 ModelName = Annotated[
-    str | None, typer.Option("--model", help="Which detector, e.g. yolo11n.yaml.")
+    str | None, typer.Option("--model", help=f"Which detector{default_of('model')}.")
 ]
-Epochs = Annotated[int | None, typer.Option("--epochs", help="Passes over the training images.")]
-Imgsz = Annotated[int | None, typer.Option("--imgsz", help="Side of the square input, pixels.")]
-Batch = Annotated[int | None, typer.Option("--batch", help="Images in a step.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Decides everything that is random.")]
+Epochs = Annotated[
+    int | None,
+    typer.Option("--epochs", help=f"Passes over the training images{default_of('epochs')}."),
+]
+Imgsz = Annotated[
+    int | None,
+    typer.Option("--imgsz", help=f"Side of the square input, pixels{default_of('imgsz')}."),
+]
+Batch = Annotated[
+    int | None, typer.Option("--batch", help=f"Images in a step{default_of('batch')}.")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", help=f"Decides everything that is random{default_of('seed')}."),
+]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; repeatable."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any other setting; repeatable. --list-settings shows them all.",
+    ),
+]
+ListSettings = Annotated[
+    bool, typer.Option("--list-settings", help="Show all settings of a training, and stop.")
 ]
 MinMap50 = Annotated[
     float | None,
@@ -57,7 +78,8 @@ class Source:
 
 
 def train(
-    data: Data,
+    data_argument: DataArgument = None,
+    data: DataOption = None,
     name: Name = None,
     model: ModelName = None,
     epochs: Epochs = None,
@@ -67,17 +89,24 @@ def train(
     settings: Settings = None,
     min_map50: MinMap50 = None,
     wait: Wait = False,
+    list_settings: ListSettings = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a detector, export it, check it, and register it.
 
     The work is done by the server: start one with `perdure up`.
     """
+    if list_settings:
+        print_settings(as_json=as_json)
+        return
+    given_name(name)
     options = {"model": model, "epochs": epochs, "imgsz": imgsz, "batch": batch, "seed": seed}
     config = read_config(options, settings or [])
-    source = read_source(data)
+    source = read_source(_one_of(data_argument, data))
     if source.path is not None:
-        _check(source.path)
+        result = checked(source.path)
+        if not result.ok:
+            refuse(result, as_json=as_json)
     with Client() as client:
         task = _submit(client, source, name, config, min_map50)
         if wait:
@@ -88,9 +117,19 @@ def train(
         print_json(task.json)
     elif not wait:
         say(f"task {task.id} submitted")
-        say(f"follow it with: perdure task logs {task.id} -f")
+        say(f"follow it with: perdure task watch {task.id}")
+        say(f"its log:        perdure task logs {task.id} -f")
     if wait:
-        _conclude(task, as_json=as_json)
+        conclude(task, as_json=as_json)
+
+
+def _one_of(argument: str | None, option: str | None) -> str:
+    if (argument is None) == (option is None):
+        raise InvalidInput(
+            "name the data once: perdure train DATA, where DATA is a folder, a zip archive, or a "
+            "data set version"
+        )
+    return argument if argument is not None else str(option)
 
 
 def read_config(options: Config, settings: list[str]) -> Config:
@@ -109,24 +148,16 @@ def read_config(options: Config, settings: list[str]) -> Config:
 
 
 def read_source(data: str) -> Source:
-    """What --data means: a path that exists, else a version. Raises InvalidInput otherwise."""
+    """What DATA means: a path that exists, else a version. Raises InvalidInput otherwise."""
     path = Path(data)
     if path.exists():
         return Source(path, "")
     if _VERSION.fullmatch(data):
         return Source(None, data)
     raise InvalidInput(
-        f"--data {data}: there is no such folder or archive, and it is no data set version "
+        f"{data!r}: there is no such folder or archive, and it is no data set version "
         "(see: perdure dataset ls)"
     )
-
-
-def _check(path: Path) -> None:
-    result = checked(path)
-    if not result.ok:
-        print_findings(result, to_stderr=True)
-        complain_line("nothing was sent: correct the errors, then submit again")
-        raise typer.Exit(1)
 
 
 def _submit(
@@ -141,16 +172,3 @@ def _submit(
         upload = client.upload(source.path, on_progress)
     name = name or source.path.resolve().stem[:MAX_NAME]
     return client.submit(name=name, upload=upload, config=config, min_map50=min_map50)
-
-
-def _conclude(task: Task, *, as_json: bool) -> None:
-    """Say how it ended; exit with 0 only for a published model."""
-    if task.status != "succeeded" or not task.model_id:
-        complain_failed(task)
-        raise typer.Exit(1)
-    if not as_json:
-        say(
-            f"model {task.model_id}: mAP50 {number(task.json['map50'])}, "
-            f"mAP50-95 {number(task.json['map50_95'])}"
-        )
-        say(f"fetch it with: perdure model pull {task.model_id} --out DIR")

@@ -15,6 +15,7 @@ from perdure.artifacts.archive import pack_folder
 from perdure.artifacts.hashing import digest_file
 from perdure.client import downloads, following
 from perdure.client.connection import Connection
+from perdure.client.problems import form_of
 from perdure.client.records import (
     Dataset,
     Json,
@@ -24,7 +25,7 @@ from perdure.client.records import (
     Update,
     Verification,
 )
-from perdure.errors import InvalidInput, NotFound, Unavailable
+from perdure.errors import InvalidInput, NotFound, TaskFailed, Unavailable
 
 # The store keeps a large upload, and the log is walked, before the answer comes.
 LONG_REPLY_TIMEOUT_S: Final = 900.0
@@ -117,8 +118,7 @@ class Client:
             headers=headers,
             reply_timeout_s=LONG_REPLY_TIMEOUT_S,
         )
-        upload: Json = response.json()
-        return upload
+        return form_of(response)
 
     def push_dataset(self, path: Path, name: str, *, on_progress: OnProgress | None = None) -> Task:
         """Upload a data set and submit the task that imports it."""
@@ -152,7 +152,7 @@ class Client:
         }
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         response = self._connection.request("POST", "/v1/tasks", json=body, headers=headers)
-        return Task.of(response.json())
+        return Task.of(form_of(response))
 
     # ---- tasks -----------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Client:
         path = f"/v1/tasks/{_part(task_id)}/cancel"
         # Asked twice, it is asked once: a second request finds the task cancelling.
         headers = {"Idempotency-Key": uuid.uuid4().hex}
-        return Task.of(self._connection.request("POST", path, headers=headers).json())
+        return Task.of(form_of(self._connection.request("POST", path, headers=headers)))
 
     def progress(self, task_id: str) -> Json | None:
         """The latest telemetry of the task's attempt, if there is any."""
@@ -196,6 +196,26 @@ class Client:
         for update in following.watch(self._connection, task):
             task = update.task
         return task
+
+    def result(self, task_id: str) -> Model:
+        """Wait until the task has ended, and give its model.
+
+        Raises TaskFailed when the task did not succeed, and NotFound for a task that only imports a
+        data set.
+        """
+        task = self.wait(task_id)
+        if task.status != "succeeded":
+            failure = dict(task.failure or {})
+            raise TaskFailed(task.why_no_result, task_id=task.id, status=task.status, **failure)
+        return self.model(task.model_id)
+
+    def events(self, task_id: str) -> Iterator[Json]:
+        """The task's events as they stand in the log, oldest first. Raises NotFound."""
+        after: int | None = 0
+        while after is not None:
+            page = self._get(f"/v1/tasks/{_part(task_id)}/events", {"after": after, "limit": 500})
+            yield from page["events"]
+            after = page["next_after"]
 
     def logs(self, task_id: str, offset: int = 0) -> LogPage:
         """A piece of the task's log, over all its attempts, from byte `offset` on; empty at the
@@ -249,6 +269,11 @@ class Client:
 
     def model(self, model_id: str) -> Model:
         """One model. Raises NotFound."""
+        if not model_id:
+            raise NotFound(
+                "the task has no model: it has not ended, did not succeed, or only imports a data "
+                "set. Client.result(task_id) waits for the model, and says why there is none"
+            )
         return Model.of(self._get(f"/v1/models/{_part(model_id)}"))
 
     def model_card(self, model_id: str) -> Json:
@@ -263,7 +288,10 @@ class Client:
     def pull_model(
         self, model_id: str, out: Path, *, on_progress: OnProgress | None = None
     ) -> list[Path]:
-        """Fetch a model's files into the folder `out`, checked by digest: all of them, or none."""
+        """Fetch a model's files into the folder `out`, checked by digest: all of them, or none.
+
+        Raises Conflict for a model that was not registered, and so has no files.
+        """
         return downloads.pull(self._connection, self.model(model_id), out, on_progress)
 
     # ---- audit -----------------------------------------------------------------------------------
@@ -280,7 +308,7 @@ class Client:
         response = self._connection.request(
             "GET", "/v1/audit/verify", reply_timeout_s=LONG_REPLY_TIMEOUT_S
         )
-        form: Json = response.json()
+        form = form_of(response)
         return Verification(form["from"], form["to"], form["head"], form)
 
     # ---- ids -------------------------------------------------------------------------------------
@@ -301,8 +329,7 @@ class Client:
         return _unique("model", prefix, [model.id for model in self.models(prefix=prefix, limit=2)])
 
     def _get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
-        form: Json = self._connection.request("GET", path, params=params).json()
-        return form
+        return form_of(self._connection.request("GET", path, params=params))
 
     def _pages(
         self, path: str, name: str, limit: int | None, params: Mapping[str, Any]

@@ -30,12 +30,15 @@ def pull(
     """Put the files of `model` into `folder`, which is made when there is none.
 
     All files are fetched and checked before the first one appears. Raises InvalidInput for a file
-    name that is not plain, Conflict for a different file of that name in the folder, and
-    DamagedObject for wrong bytes.
+    name that is not plain or a `folder` that is a file, Conflict for a model that is not registered
+    or for a different file of that name in the folder, and DamagedObject for wrong bytes.
     """
+    _check_registered(model)
     for file in model.files:
         _check_name(model, file)
         _check_free(file, folder)
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInput(f"{folder} is a file: name a folder for the model's files")
     folder.mkdir(parents=True, exist_ok=True)
     total = sum(file.size_bytes for file in model.files)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".pull-") as name:
@@ -55,6 +58,25 @@ def pull(
         for file in model.files:
             (arriving / file.name).replace(folder / file.name)
     return [folder / file.name for file in model.files]
+
+
+def _check_registered(model: Model) -> None:
+    match model.status:
+        case "registered":
+            return
+        case "rejected":
+            reason = model.json.get("detail") or model.json.get("failure", "")
+            raise Conflict(
+                f"model {model.id} was rejected: {reason}; there is nothing to fetch",
+                model_id=model.id,
+                failure=model.json.get("failure", ""),
+            )
+        case status:
+            raise Conflict(
+                f"model {model.id} is {status}: it is still being checked, and there is nothing to "
+                f"fetch yet. See: perdure task watch {model.task_id}",
+                model_id=model.id,
+            )
 
 
 def _check_name(model: Model, file: ModelFile) -> None:

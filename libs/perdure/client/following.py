@@ -9,8 +9,9 @@ from urllib.parse import quote
 import httpx
 
 from perdure.client.connection import Connection
+from perdure.client.problems import form_of
 from perdure.client.records import Task, Update
-from perdure.errors import Unavailable
+from perdure.errors import NotFound, Unavailable
 
 # The server speaks at least every 15 s; three silences in a row mean that the line is dead.
 SILENCE_S: Final = 45.0
@@ -66,7 +67,7 @@ def watch(
             answered_at, connected = time.monotonic(), True
             if changed:
                 yield Update(task)
-        except Unavailable:
+        except (Unavailable, NotFound):  # not found: another server answers at this address
             if time.monotonic() - answered_at > max_outage_s:
                 raise
             if connected:
@@ -77,7 +78,8 @@ def watch(
 
 
 def _poll(connection: Connection, task: Task) -> tuple[Task, bool]:
-    newer = Task.of(connection.request("GET", f"/v1/tasks/{quote(task.id, safe='')}").json())
+    path = f"/v1/tasks/{quote(task.id, safe='')}"
+    newer = Task.of(form_of(connection.request("GET", path)))
     return (newer, True) if newer.version > task.version else (task, False)
 
 

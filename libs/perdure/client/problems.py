@@ -35,6 +35,19 @@ def error_from(response: httpx.Response) -> PerdureError:
     return _make(_by_status(response.status_code), message, details)
 
 
+def form_of(response: httpx.Response) -> dict[str, Any]:
+    """The JSON object that a server answered with. Raises InvalidInput when it is something
+    else: then it is no Perdure server.
+    """
+    try:
+        form: Any = response.json()
+    except ValueError:
+        form = None
+    if not isinstance(form, dict):
+        raise _foreign(response)
+    return form
+
+
 def _make(cls: type[PerdureError], message: str, details: dict[str, Any]) -> PerdureError:
     error = PerdureError.__new__(cls)
     PerdureError.__init__(

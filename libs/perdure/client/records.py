@@ -39,6 +39,16 @@ class Task:
         failure: Mapping[str, str] | None = self.json["failure"]
         return failure
 
+    @property
+    def why_no_result(self) -> str:
+        """For a task that failed or was cancelled: what happened, and what to do, in words."""
+        if self.failure is None:
+            return f"task {self.id} was {self.status}"
+        failure = self.failure
+        return (
+            f"task {self.id} failed: {failure['failure']}: {failure['detail']}\n{failure['advice']}"
+        )
+
 
 @dataclass(frozen=True)
 class Dataset:

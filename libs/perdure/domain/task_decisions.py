@@ -209,7 +209,7 @@ def _failed(state: TaskState, failed: events_pb2.AttemptFailed, now: str) -> Dec
 
 def _request_cancel(state: TaskState, command: RequestCancel) -> Decision:
     if state.ended:
-        raise Conflict(f"task {state.id} has ended: it is {state.status}")
+        raise Conflict(f"task {state.id} has ended already: {state.status}")
     if state.status is Status.CANCELLING:
         return ()
     requested = events_pb2.TaskCancelRequested(requested_by=command.requested_by)

@@ -8,12 +8,14 @@ from fastapi import APIRouter
 from starlette.responses import StreamingResponse
 
 from perdure.errors import NotFound
-from perdure_gateway.context import MODELS, GatewayOf, Id
+from perdure_gateway.context import MODELS, TASKS, Gateway, GatewayOf, Id
 from perdure_gateway.listing import Before, Limit, Prefix, page
 
 router = APIRouter()
 DIGEST_HEADER: Final = "Perdure-Digest"
 CHUNK_BYTES: Final = 256 * 1024
+# What a registration says and a rejection does not: the task knows it.
+_OF_THE_TASK: Final = ("name", "dataset_version", "config_hash")
 
 
 @router.get("/v1/models")
@@ -22,7 +24,19 @@ async def list_models(
 ) -> dict[str, Any]:
     """Models, rejected ones included, newest first."""
     documents, next_before = await page(gateway, MODELS, limit=limit, before=before, prefix=prefix)
-    return {"models": [document.body for document in documents], "next_before": next_before}
+    await gateway.settle(TASKS)
+    models = [await _with_task(gateway, document.body) for document in documents]
+    return {"models": models, "next_before": next_before}
+
+
+async def _with_task(gateway: Gateway, body: dict[str, Any]) -> dict[str, Any]:
+    """The model, with the name, data set and configuration of its task if it has none of its
+    own.
+    """
+    if all(name in body for name in _OF_THE_TASK) or not body.get("task_id"):
+        return body
+    task = await gateway.read_models.get(TASKS, body["task_id"])
+    return body if task is None else {name: task.body[name] for name in _OF_THE_TASK} | body
 
 
 @router.get("/v1/models/{model_id}")
@@ -31,7 +45,8 @@ async def show_model(gateway: GatewayOf, model_id: Id) -> dict[str, Any]:
     document = await gateway.document(MODELS, model_id)
     if document is None:
         raise NotFound(f"there is no model {model_id}", model_id=model_id)
-    return document.body
+    await gateway.settle(TASKS)
+    return await _with_task(gateway, document.body)
 
 
 @router.get("/v1/models/{model_id}/files/{name}")

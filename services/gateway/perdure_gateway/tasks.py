@@ -101,7 +101,14 @@ async def list_tasks(
 
 def _summary(body: dict[str, Any]) -> dict[str, Any]:
     summary = {name: value for name, value in body.items() if name not in _LONG_FIELDS}
-    return {**summary, "attempt_count": len(body["attempts"]), "epoch_count": len(body["epochs"])}
+    attempts = body["attempts"]
+    return {
+        **summary,
+        "attempt_count": len(attempts),
+        # A stage's first attempt repeats nothing.
+        "retry_count": len(attempts) - len({attempt["stage"] for attempt in attempts}),
+        "epoch_count": len(body["epochs"]),
+    }
 
 
 @router.get("/v1/tasks/{task_id}")

@@ -1,19 +1,27 @@
 """What the command line does before, and without, a server."""
 
+import errno
 import io
+import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import zipfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 
+from perdure import cli
 from perdure.cli.app import exit_code
 from perdure.cli.output import duration, text
-from perdure.cli.watching import event_line, picture, progress_lines
-from perdure.client import Task
+from perdure.cli.task import _attempts
+from perdure.cli.watching import QUEUED, conclude, event_line, follow, picture, progress_lines
+from perdure.client import Task, Update
 from perdure.errors import (
     AlreadyRunning,
     DamagedLog,
@@ -58,6 +66,13 @@ def test_the_version_is_printed(perdure):
         ("dataset", "check", "nowhere"),
         ("train", "--data", "no/such/folder"),
         ("train", "--data", "xyz"),
+        ("train", "birds", "--data", "birds"),
+        ("train", "abcd", "--name", ""),
+        ("train", "abcd", "--name", " "),
+        ("dataset", "push", ".", "--name", ""),
+        ("task", "watch"),
+        ("task", "logs", "abcd", "-f", "--offset", "3"),
+        ("audit", "events"),
     ],
 )
 def test_misuse_ends_with_2_and_a_message(perdure, arguments):
@@ -73,7 +88,8 @@ def test_misuse_ends_with_2_and_a_message(perdure, arguments):
         ("task", "show", "0123"),
         ("task", "logs", "0123", "-f"),
         ("task", "cancel", "0123"),
-        ("model", "ls", "--json"),
+        ("task", "watch", "0123"),
+        ("model", "ls"),
         ("dataset", "ls"),
         ("audit", "verify"),
         ("train", "--data", "abcd", "--wait"),
@@ -144,6 +160,127 @@ def test_a_broken_data_set_is_refused_before_the_server_is_asked(perdure, tmp_pa
     assert "labels/0.txt:1" in ran.err
 
 
+@pytest.mark.parametrize("command", [("train",), ("dataset", "push", "--name", "birds")])
+def test_programs_get_the_findings_of_a_refused_data_set_as_json(perdure, tmp_path, command):
+    folder = str(yolo_folder(tmp_path / "birds", label="0 0.5 0.5 2 0.25\n"))
+    ran = perdure(*command, folder, "--json")
+    assert ran.code == 1
+    assert ran.json == perdure("dataset", "check", folder, "--json").json
+    assert len(ran.json["findings"]) >= 4  # each label file is wrong
+    assert "nothing was sent" in ran.err
+
+
+def test_programs_get_every_error_as_one_json_object(perdure):
+    wrong = perdure("train", "abcd", "--set", "epoch=3", "--json")
+    assert (wrong.code, list(wrong.json)) == (2, ["error"])
+    assert wrong.json["error"]["code"] == "config.invalid"
+    assert wrong.json["error"]["details"]["problems"][0]["nearest"] == "epochs"
+    assert "did you mean epochs?" in wrong.err
+    unreachable = perdure("model", "ls", "--json")
+    assert (unreachable.code, unreachable.json["error"]["code"]) == (3, "server.unreachable")
+    assert "perdure up" in unreachable.json["error"]["message"]
+    misused = perdure("task", "logs", "abcd", "-f", "--json")
+    assert (misused.code, misused.json["error"]["code"]) == (2, "input.invalid")
+
+
+def test_a_wrong_status_is_answered_with_the_right_ones(perdure):
+    ran = perdure("task", "ls", "--status", "bogus")
+    assert (ran.code, ran.out) == (2, "")
+    for status in ("queued", "running", "waiting", "cancelling", "succeeded", "failed"):
+        assert status in ran.err
+
+
+def test_the_data_of_a_training_are_named_by_option_or_argument(perdure, tmp_path):
+    folder = yolo_folder(tmp_path / "birds", label="0 0.5 0.5 2 0.25\n")
+    for arguments in ((str(folder),), ("--data", str(folder))):
+        assert "nothing was sent" in perdure("train", *arguments).err
+    both = perdure("train", str(folder), "--data", str(folder))
+    assert "name the data once" in both.err
+
+
+def test_all_settings_are_listed_with_their_defaults_and_ranges(perdure):
+    ran = perdure("train", "--list-settings", "--json")
+    assert ran.code == 0
+    settings = {setting["name"]: setting for setting in ran.json}
+    assert len(settings) == len(ran.json) >= 30
+    epochs = settings["epochs"]
+    assert (epochs["type"], epochs["default"], epochs["range"], epochs["derived"]) == (
+        "whole number",
+        50,
+        "from 1 to 10000",
+        False,
+    )
+    assert settings["optimizer"]["choices"] == ["AdamW", "SGD"]
+    assert "yolo11n.yaml" in settings["model"]["choices"]
+    assert (settings["lr0"]["default"], settings["lr0"]["derived"]) == (0.002, True)
+    assert settings["lr0"]["range"] == "above 0 to 1"
+    assert settings["workers"]["type"] == "auto or whole number"
+    assert all(setting["meaning"] for setting in ran.json)
+    lines = {line.split()[0]: line for line in perdure("train", "--list-settings").out.splitlines()}
+    assert "AdamW or SGD" in lines["optimizer"]
+    assert "0.002*" in lines["lr0"]
+    assert "false" in lines["cos_lr"]
+
+
+def test_help_names_the_defaults_and_the_environment(perdure):
+    shown = " ".join(perdure("train", "--help").out.split())
+    for words in ("default yolo11n.yaml", "default 50", "default 320", "default 16"):
+        assert words in shown
+    for name in ("PERDURE_URL", "PERDURE_DATA_DIR", "http://127.0.0.1:7412"):
+        assert name in perdure("--help").out
+
+
+def test_the_help_of_added_commands_looks_like_that_of_the_others(perdure):
+    shown = perdure("up", "--help").out
+    assert shown.startswith("Usage: perdure up [OPTIONS]\n")
+    assert "\u256d" not in shown  # no frames
+
+
+def test_a_path_that_cannot_be_used_is_told_in_one_line(perdure):
+    name = "a" * 300
+    ran = perdure("dataset", "check", name)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.splitlines() == [f"error: {name}: File name too long"]
+    as_json = perdure("train", name, "--json")
+    assert (as_json.code, "File name too long" in as_json.json["error"]["message"]) == (2, True)
+
+
+def raising(error: Exception):
+    def stand_in(*_arguments, **_named):
+        raise error
+
+    return stand_in
+
+
+def test_a_full_disk_is_told_in_one_line(perdure, monkeypatch):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr("perdure.cli.dataset.checked", raising(full))
+    ran = perdure("dataset", "check", "x")
+    assert (ran.code, ran.err) == (2, "error: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("an\nunforeseen one"),
+        FileNotFoundError(errno.ENOENT, "No such file", str(Path(cli.__file__).parent / "gone")),
+        OSError(errno.EBADF, "Bad file descriptor"),
+    ],
+)
+def test_a_bug_is_told_in_one_line_and_its_traceback_kept(perdure, monkeypatch, tmp_path, error):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("perdure.cli.dataset.checked", raising(error))
+    ran = perdure("dataset", "check", "x", "--json")
+    assert ran.code == 70
+    (line,) = ran.err.splitlines()
+    assert line.startswith(f"error: unexpected: {type(error).__name__}: ")
+    assert "this is a bug in Perdure" in line
+    (file,) = tmp_path.glob("perdure-error-*")
+    assert str(file) in line
+    assert "in stand_in" in file.read_text()
+    assert ran.json["error"]["details"]["traceback"] == str(file)
+
+
 def test_a_broken_archive_is_a_finding(perdure, tmp_path):
     (tmp_path / "birds.zip").write_bytes(b"no zip at all")
     ran = perdure("dataset", "check", str(tmp_path / "birds.zip"))
@@ -200,7 +337,8 @@ def run_process(*arguments: str, **options) -> subprocess.CompletedProcess:
 def test_the_process_ends_as_documented(tmp_path):
     environment = {**os.environ, "PERDURE_URL": "http://127.0.0.1:1"}
     unreachable = run_process("task", "ls", "--json", env=environment)
-    assert (unreachable.returncode, unreachable.stdout) == (3, "")
+    assert unreachable.returncode == 3
+    assert json.loads(unreachable.stdout)["error"]["code"] == "server.unreachable"
     misuse = run_process("train", "--data", "x", "--set", "epoch=3", env=environment)
     assert (misuse.returncode, misuse.stdout) == (2, "")
     for ran in (unreachable, misuse):
@@ -258,6 +396,119 @@ def test_telemetry_and_events_become_lines():
     started = {"type": "AttemptStarted", "data": {"fence": 3, "resumed_from_epoch": 4}}
     assert event_line(started) == "attempt 3 runs, resumed from epoch 4"
     assert event_line({"type": "CheckpointSaved", "data": {}}) == ""
+    assert event_line({"type": "AttemptStarted", "data": {"fence": 1}}) == ""
+
+
+def task(status: str = "running", **json) -> Task:
+    form = {"attempts": [], "epochs": [], "failure": None, "map50": None, "map50_95": None, **json}
+    return Task("ab12", "birds", "model", status, "train", 7, "", json.get("model_id", ""), form)
+
+
+class Updates:
+    """Stands in for a client whose server tells this."""
+
+    def __init__(self, *updates: Update) -> None:
+        self._updates = updates
+
+    def watch(self, _task: Task) -> Iterator[Update]:
+        yield from self._updates
+
+
+def followed(capsys, *updates: Update) -> list[str]:
+    capsys.readouterr()
+    follow(Updates(*updates), updates[0].task)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_an_outage_and_its_end_are_said_once(capsys):
+    away = Update(task(), connected=False)
+    lines = followed(capsys, Update(task()), away, away, Update(task()), Update(task()))
+    assert lines == [
+        "the server does not answer: waiting for it to come back",
+        "the server is back",
+    ]
+
+
+def test_each_phase_of_a_publication_is_said_once(capsys):
+    phases = [
+        Update(task(), progress={**PROGRESS, "stage": stage, "phase": phase, "step": step})
+        for stage, phase in (
+            ("train", "training"),
+            ("publish", "exporting"),
+            ("publish", "drawing"),
+        )
+        for step in (1, 2)
+    ]
+    assert followed(capsys, *phases) == ["publish: exporting", "publish: drawing"]
+
+
+def event(name: str, **data) -> dict:
+    return {"type": name, "data": {"fence": 2, **data}}
+
+
+def test_a_failure_that_ends_the_task_is_said_once(capsys):
+    told = {"failure": "below_gate", "detail": "0.1 < 0.5"}
+    ended = task("failed", failure={**told, "advice": "Train longer."})
+    lines = followed(
+        capsys,
+        Update(task(), event=event("AttemptFailed", **told)),
+        Update(ended, event=event("TaskFailed", **told)),
+    )
+    assert lines == []
+    with pytest.raises(typer.Exit) as caught:
+        conclude(ended, as_json=False)
+    assert caught.value.exit_code == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "task ab12 failed: below_gate: 0.1 < 0.5",
+        "Train longer.",
+        "its log: perdure task logs ab12",
+    ]
+
+
+def test_a_failure_that_is_retried_is_said_at_once(capsys):
+    told = {"failure": "killed", "detail": "signal 9"}
+    retry = {"stage": "train", "retry": 1, "not_before": "2026-01-02T03:04:05.000000+00:00"}
+    assert followed(
+        capsys,
+        Update(task(), event=event("AttemptFailed", **told)),
+        Update(task(), event=event("RetryScheduled", **retry)),
+    ) == ["attempt 2 failed: killed: signal 9", "train: retry 1 from 2026-01-02T03:04:05 on"]
+
+
+def test_who_waits_long_for_a_worker_is_told_so(capsys, monkeypatch):
+    said = threading.Event()
+    monkeypatch.setattr("perdure.cli.watching.QUEUE_PATIENCE_S", 0.01)
+    monkeypatch.setattr(
+        "perdure.cli.watching.say", lambda line: said.set() if line == QUEUED else 0
+    )
+
+    class Patient(Updates):
+        def watch(self, first: Task) -> Iterator[Update]:
+            yield Update(first)
+            assert said.wait(10)
+
+    follow(Patient(), task("queued"))
+    said.clear()
+    monkeypatch.setattr("perdure.cli.watching.QUEUE_PATIENCE_S", 0.2)
+    follow(Updates(Update(task("queued")), Update(task("running"))), task("queued"))
+    assert not said.wait(0.5)  # a timer that runs on would say so within that time
+
+
+@pytest.mark.parametrize(("map50", "warned"), [(0.0, True), (0.049, True), (0.05, False)])
+def test_a_model_that_finds_nothing_is_warned_of(capsys, map50, warned):
+    conclude(task("succeeded", model_id="m1", map50=map50, map50_95=0.0), as_json=False)
+    printed = capsys.readouterr()
+    assert printed.out.startswith("model m1: mAP50")
+    assert ("finds (almost) nothing" in printed.err) is warned
+
+
+def test_an_attempt_whose_worker_was_stopped_is_not_called_failed(capsys):
+    attempt = {"stage": "train", "worker_id": "w", "resumed_from_epoch": None, "detail": ""}
+    shown = [
+        {**attempt, "fence": 1, "outcome": "failed", "failure": "worker_stopped"},
+        {**attempt, "fence": 2, "outcome": "failed", "failure": "killed"},
+    ]
+    assert [row[2] for row in _attempts(task(attempts=shown))] == ["stopped", "failed"]
 
 
 def drawn(fence: int) -> list[str]:

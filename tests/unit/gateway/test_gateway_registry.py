@@ -99,6 +99,28 @@ async def test_a_rejected_model_says_why_and_has_no_files(world, http):
     assert [m["id"] for m in (await http.get("/v1/models")).json()["models"]] == ["m2"]
 
 
+async def test_a_rejected_model_is_named_after_its_task(world, http):
+    await world.import_dataset()
+    await seen(http, f"/v1/datasets/{VERSION}")
+    body = {"goal": "model", "name": "crows", "data": {"dataset_version": VERSION}}
+    task = (await http.post("/v1/tasks", json=body)).json()
+    await world.append(
+        "model-m2",
+        events_pb2.ModelExported(model_id="m2", task_id=task["id"], opset=17),
+        events_pb2.ModelRejected(model_id="m2", task_id=task["id"], failure="export_mismatch"),
+    )
+    await world.register_model("m1", FILES, task_id=task["id"])
+    model = (await http.get("/v1/models/m2")).json()
+    assert (model["name"], model["dataset_version"], model["config_hash"]) == (
+        "crows",
+        task["dataset_version"],
+        task["config_hash"],
+    )
+    listed = {model["id"]: model for model in (await http.get("/v1/models")).json()["models"]}
+    assert listed["m2"] == model
+    assert listed["m1"]["name"] == "birds"  # what its registration says
+
+
 async def test_verify_says_how_far_the_log_is_complete(world, http):
     await world.import_dataset()
     head = await world.log.head()
