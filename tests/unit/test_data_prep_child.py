@@ -20,7 +20,7 @@ from perdure.attempts.channel import CHANNEL_VARIABLE, JOB_FILE, STOPPED
 from perdure.contracts.v1 import events_pb2
 from perdure.datasets.cache import materialise
 from perdure.datasets.check import check
-from tests.builders.datasets import encoded, picture, write_files, write_zip, yolo_files
+from tests.builders.datasets import ROW, encoded, picture, write_files, write_zip, yolo_files
 
 TIMEOUT_S = 60
 
@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> ObjectStore:
 
 @contextmanager
 def child(tmp_path: Path, data: dict[str, Any], **changes: Any) -> Iterator[tuple[Any, Any]]:
-    """The process and the reading end of its pipe."""
+    """The process and the reading end of its pipe. Its standard output goes to `log`."""
     job = {
         "task_id": "t1",
         "fence": 1,
@@ -46,15 +46,17 @@ def child(tmp_path: Path, data: dict[str, Any], **changes: Any) -> Iterator[tupl
     job_dir.mkdir(exist_ok=True)
     (job_dir / JOB_FILE).write_text(json.dumps(job | changes))
     reading, writing = os.pipe()
+    log = (tmp_path / "log").open("wb")
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "perdure_data_prep.child", str(job_dir)],
         stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
+        stdout=log,
         stderr=subprocess.PIPE,
         pass_fds=[writing],
         env=os.environ | {CHANNEL_VARIABLE: str(writing), "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     os.close(writing)
+    log.close()
     try:
         with os.fdopen(reading, encoding="utf-8") as lines:
             yield process, lines
@@ -162,6 +164,63 @@ def test_a_broken_data_set_is_rejected_with_all_its_faults(store, tmp_path):
     ]
     assert list(store.list("datasets/manifests/")) == []
     assert list(store.list("datasets/blobs/")) == []
+
+
+def log_of(tmp_path: Path) -> list[str]:
+    return (tmp_path / "log").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_log_says_in_plain_lines_what_was_found_and_stored(store, tmp_path):
+    files = yolo_files(6) | {
+        "images/5.jpg": picture(0),
+        "labels/1.txt": "",
+        "labels/2.txt": "\n".join(f"0 0.05 0.{n} 0.2 0.1" for n in range(3, 8)),
+        "labels/\u202e9.txt": ROW,
+    }
+    del files["labels/3.txt"]
+    archive = write_zip(tmp_path / "birds.zip", files)
+    data = upload(store, archive)
+
+    code, said = run(tmp_path, data)
+    log = log_of(tmp_path)
+
+    assert code == 0
+    prepared = said[-1]["result"]["prepared"]
+    assert log[:6] == [
+        f"data set birds: archive uploads/birds.zip, {archive.stat().st_size} bytes",
+        "unpacking 13 files",
+        "checking 6 images",
+        "format yolo",
+        "found 6 images, 8 boxes, 1 class: bird",
+        "2 images without a box, 0 images skipped",
+    ]
+    clipped = log.index("warning label.clipped (5): a box reaches past the image's border")
+    assert log[clipped + 2 : clipped + 6] == [
+        "  labels/2.txt:1 0 0.05 0.3 0.2 0.1",
+        "  labels/2.txt:2 0 0.05 0.4 0.2 0.1",
+        "  labels/2.txt:3 0 0.05 0.5 0.2 0.1",
+        "  and 2 more (the stored findings list all)",
+    ]
+    assert "  labels/\ufffd9.txt" in log
+    assert "7 warnings" in log
+    assert log[-4:-2] == ["storing 5 different images", "stored 5 new images, 0 were stored before"]
+    assert log[-2] == f"version {prepared['dataset_version']}"
+    assert log[-1].startswith(f"split {prepared['split_id']}: ")
+    assert log[-1].endswith(" in train, 2 in val")
+
+    run(tmp_path, data)
+    assert "stored 0 new images, 5 were stored before" in log_of(tmp_path)
+    run(tmp_path, {"dataset_version": prepared["dataset_version"]})
+    assert log_of(tmp_path)[1:] == log[-2:]
+
+
+def test_the_log_of_a_refused_data_set_says_why(store, tmp_path):
+    files = yolo_files(3) | {"labels/0.txt": "7 0.5 0.5 0.1 0.1"}
+    run(tmp_path, upload(store, write_zip(tmp_path / "birds.zip", files)))
+    log = log_of(tmp_path)
+
+    assert "error label.class-out-of-range: a class id is not one of the classes" in log
+    assert "1 error" in log
 
 
 def test_an_unsafe_archive_is_rejected(store, tmp_path):

@@ -142,7 +142,10 @@ def check_archive(
 def rejected_archive(name: str, error: UnsafeArchive) -> CheckResult:
     """The result of a check that ended at the archive itself."""
     details = error.details
-    fault = Fault(Severity.ERROR, details["code"], "", details["fault"], details["advice"])
+    rule = "an archive must be a whole zip that is safe to unpack"
+    fault = Fault(
+        Severity.ERROR, details["code"], "", rule, details["advice"], problem=details["fault"]
+    )
     return CheckResult(
         format="zip",
         classes=(),
@@ -168,6 +171,7 @@ def check_folder(
     images = _manifest_images(annotations, inspected, findings)
     manifest = manifest_of(annotations.classes, images)
     _check_splits(manifest, {image.split for image in annotations.images}, findings)
+    _check_twins(manifest, findings)
     ordered = findings.in_order()
     rejected = count_severities(ordered)[Severity.ERROR] > 0
     return CheckResult(
@@ -255,25 +259,35 @@ def _manifest_images(
 def _report_unusable(path: str, error: InvalidDataset, too_many: bool, findings: Findings) -> None:
     fault = str(error.details["fault"])
     if error.details["code"] == "image.too-large":
-        rule, advice = "images are of a size that training can use", "cut it into tiles"
+        rule, advice = "an image must have a size that training can use", "cut it into tiles"
         findings.error("image.too-large", path, fault, rule, advice)
     elif too_many:
-        rule = f"at most {MAX_SKIPPED_SHARE:.0%} of the images cannot be decoded"
-        findings.error("image.undecodable", path, fault, rule, "replace or remove the image")
+        share = f"{MAX_SKIPPED_SHARE:.0%}"
+        findings.error(
+            "image.undecodable",
+            path,
+            fault,
+            f"at most {share} of the images may be undecodable",
+            "replace or remove the image",
+            problem=f"an image cannot be decoded, and so cannot more than {share} of all",
+        )
     else:
-        rule, advice = "images can be decoded", "it was skipped: replace or remove it"
+        rule, advice = "images must be decodable", "it was skipped: replace or remove it"
         findings.warning("image.undecodable", path, fault, rule, advice)
 
 
 def _report_normalised(path: str, info: ImageInfo, findings: Findings) -> None:
     if info.mode != "RGB":
-        rule, advice = "pixels are 8-bit RGB", "they were converted"
+        rule, advice = "pixels must be 8-bit RGB", "they were converted"
         findings.info("image.converted", path, info.mode, rule, advice)
     if info.orientation != 1:
-        rule, advice = "images are upright", "it was turned; boxes were read in the upright image"
+        rule, advice = (
+            "images must be upright",
+            "it was turned; boxes were read in the upright image",
+        )
         findings.info("image.exif-orientation", path, str(info.orientation), rule, advice)
     if not info.matches_suffix(Path(path).suffix):
-        rule, advice = "a file's name says its format", "it was read by its content; rename it"
+        rule, advice = "a file's name must say its format", "it was read by its content; rename it"
         findings.warning("image.extension-mismatch", path, info.format, rule, advice)
 
 
@@ -281,11 +295,16 @@ def _check_splits(manifest: Manifest, named: set[SplitName | None], findings: Fi
     """`named` are the splits that the data set names, before images were skipped."""
     if not names_splits(manifest):
         if {"train", "val"} <= named and manifest.images:
-            rule = "train and val each have an image that can be decoded"
-            advice = "replace the images that were skipped"
-            findings.error("split.too-few-images", "", "", rule, advice)
+            findings.error(
+                "split.too-few-images",
+                "",
+                "",
+                "train and val must each have an image that can be decoded",
+                "replace the images that were skipped",
+                problem="of train or of val no image can be decoded",
+            )
         elif len(distinct_contents(manifest)) == 1:
-            rule = "one image trains and another validates"
+            rule = "one image must train and another one validate"
             findings.error("split.too-few-images", "", "1 image", rule, "add different images")
         return
     in_train = {image.digest: image.path for image in manifest.images if image.split != "val"}
@@ -295,6 +314,22 @@ def _check_splits(manifest: Manifest, named: set[SplitName | None], findings: Fi
                 "split.leakage",
                 image.path,
                 in_train[image.digest],
-                "no image is in train and in val; these two files are byte-identical",
-                "remove one of them",
+                "an image must be in train or in val, not in both",
+                "remove one of the two files",
+                problem="a file in val is byte-identical to one in train",
+            )
+
+
+def _check_twins(manifest: Manifest, findings: Findings) -> None:
+    """Byte-identical images of one split should be labelled alike."""
+    first: dict[tuple[str, SplitName | None], ManifestImage] = {}
+    for image in manifest.images:
+        twin = first.setdefault((image.digest, image.split), image)
+        if twin.boxes != image.boxes:
+            findings.warning(
+                "label.twin-differs",
+                image.path,
+                twin.path,
+                "the same image must have the same labels",
+                "correct the labels of one, or remove it",
             )

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from perdure.datasets.problems import PROBLEMS
+
 # A value is quoted so that it can be recognised, not reproduced.
 _MAX_VALUE_CHARACTERS: Final = 120
 
@@ -25,8 +27,9 @@ class Fault:
     severity: Severity
     code: str
     value: str
-    rule: str
+    rule: str  # what must hold
     advice: str
+    problem: str = ""  # what is wrong, where PROBLEMS has no words that fit
 
     def at(self, file: str, line: int | None = None, pointer: str | None = None) -> "Finding":
         """The fault with its place: a line (1 for the first) or a JSON pointer in `file`."""
@@ -37,6 +40,7 @@ class Fault:
             line=line,
             pointer=pointer,
             value=quoted(self.value),
+            problem=encodable(self.problem or PROBLEMS[self.code]),
             rule=self.rule,
             advice=self.advice,
         )
@@ -52,14 +56,21 @@ class Finding:
     line: int | None
     pointer: str | None
     value: str
-    rule: str
+    problem: str  # what is wrong
+    rule: str  # what must hold
     advice: str
 
     def text(self) -> str:
         """The finding as one line for people."""
-        place = self.file + (f":{self.line}" if self.line else "") + (self.pointer or "")
+        place = f"{self.place}: " if self.place else ""
         value = f" {self.value!r}:" if self.value else ""
-        return f"{place}: {self.severity}: {self.code}:{value} {self.rule}; {self.advice}"
+        said = f"{self.problem}; {self.rule}; {self.advice}"
+        return f"{place}{self.severity}: {self.code}:{value} {said}"
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people; "" when it concerns the whole data set."""
+        return self.file + (f":{self.line}" if self.line else "") + (self.pointer or "")
 
     def to_json(self) -> dict[str, Any]:
         """The finding as JSON values."""
@@ -76,9 +87,11 @@ class Findings:
         """Record a fault at its place."""
         self.collected.append(fault.at(file, line))
 
-    def error(self, code: str, file: str, value: str, rule: str, advice: str) -> None:
+    def error(
+        self, code: str, file: str, value: str, rule: str, advice: str, *, problem: str = ""
+    ) -> None:
         """Record an error that concerns a whole file."""
-        self.add(Fault(Severity.ERROR, code, value, rule, advice), file)
+        self.add(Fault(Severity.ERROR, code, value, rule, advice, problem), file)
 
     def warning(self, code: str, file: str, value: str, rule: str, advice: str) -> None:
         """Record a warning that concerns a whole file."""

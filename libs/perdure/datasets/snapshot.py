@@ -40,17 +40,19 @@ def store_images(
     manifest: Manifest,
     files: Mapping[str, Path],
     progress: Callable[[int, int], None],
-) -> None:
-    """Store the images that the store does not hold yet. `progress(done, total)` counts contents.
+) -> int:
+    """Store the images that the store does not hold yet, and return how many those were.
+
+    `progress(done, total)` counts contents.
 
     Raises InvalidDataset when a file has changed since its manifest was made.
     """
     contents = {image.digest: image for image in manifest.images}
 
-    def put(image: ManifestImage) -> None:
+    def put(image: ManifestImage) -> bool:
         key = blob_key(image.digest)
         if store.stat(key) is not None:
-            return
+            return False
         if store.put_file(key, files[image.path]).digest != image.digest:
             store.delete(key)
             raise InvalidDataset(
@@ -58,13 +60,17 @@ def store_images(
                 "to the folder",
                 code="files.changed",
             )
+        return True
 
+    new = 0
     with ThreadPoolExecutor(TRANSFER_THREADS, thread_name_prefix="store") as pool:
         try:
-            for done, _ in enumerate(pool.map(put, contents.values()), start=1):
+            for done, was_new in enumerate(pool.map(put, contents.values()), start=1):
+                new += was_new
                 progress(done, len(contents))
         finally:
             pool.shutdown(cancel_futures=True)
+    return new
 
 
 def store_manifest(store: ObjectStore, manifest: Manifest) -> StoredObject:

@@ -31,7 +31,7 @@ def read_text(
     """
     try:
         if path.stat().st_size > max_bytes:
-            rule = f"a text file has at most {max_bytes} bytes"
+            rule = f"a text file must have at most {max_bytes} bytes"
             findings.error("files.too-large", name, "", rule, "look what wrote it, and shorten it")
             return None
         data = path.read_bytes()
@@ -50,7 +50,7 @@ def unreadable_file(error: OSError) -> Fault:
         Severity.ERROR,
         "files.unreadable",
         error.strerror or str(error),
-        "files and folders can be read",
+        "files and folders must be readable",
         "correct its owner or permissions, or copy the data set again",
     )
 
@@ -103,9 +103,11 @@ def _decode(data: bytes, encoding: str, name: str) -> tuple[str | None, Fault | 
     if "\0" in text:
         return None, _unreadable(text)
     return text, Fault(
-        Severity.INFO, "text.encoding", name, "text is UTF-8", f"it was read as {name}"
+        Severity.INFO, "text.encoding", name, "text must be UTF-8", f"it was read as {name}"
     )
 
 
 def _unreadable(value: str) -> Fault:
-    return Fault(Severity.ERROR, "text.encoding", value, "text is UTF-8", "save the file in UTF-8")
+    return Fault(
+        Severity.ERROR, "text.encoding", value, "text must be UTF-8", "save the file in UTF-8"
+    )

@@ -111,7 +111,7 @@ def _is_usable(path: Path, relative: str, root: Path, findings: Findings) -> boo
             "files.name-encoding",
             relative,
             "",
-            "file names are UTF-8",
+            "file names must be UTF-8",
             "rename the file",
         )
         return False
@@ -123,12 +123,12 @@ def _is_usable(path: Path, relative: str, root: Path, findings: Findings) -> boo
     except (OSError, RuntimeError):  # a loop; which of the two depends on Python's version
         target = path
     if not target.is_relative_to(root):
-        rule = "no link leads out of the data set's folder"
+        rule = "links must not lead out of the data set's folder"
         findings.error("files.path-escape", relative, str(path.readlink()), rule, advice)
     elif target.is_symlink() or not target.exists():
-        rule = "a link leads to a file"
+        rule = "a link must lead to a file"
         findings.error("files.broken-link", relative, str(path.readlink()), rule, advice)
     elif target.is_dir():
-        rule = "folders are no links: this one was not looked into"
+        rule = "folders must not be links"
         findings.warning("files.linked-folder", relative, str(path.readlink()), rule, advice)
     return target.is_relative_to(root) and target.is_file()

@@ -12,6 +12,7 @@ from perdure.artifacts import StoredObject, open_store
 from perdure.attempts.channel import Channel, Stopped, run_child
 from perdure.domain.failures import Failure
 from perdure.errors import AttemptError, DamagedObject, InvalidDataset, InvalidInput, NotFound
+from perdure_data_prep import journal
 from perdure_data_prep.importing import Prepared, Rejected, import_archive, prepare_version
 
 # Often enough for a sign of life and a moving bar; each image would be thousands of lines.
@@ -40,6 +41,7 @@ def _prepare(job: dict[str, Any], job_dir: Path, channel: Channel) -> Prepared:
     data, val_ratio, seed = job["data"], float(job["val_ratio"]), int(job["seed"])
     if version := data.get("dataset_version"):
         channel.progress("checking", step=0, steps=1)
+        journal.write(f"data set version {version} is in the store: making its split")
         return prepare_version(store, version, val_ratio=val_ratio, seed=seed)
     upload = data["upload"]
     outcome = import_archive(
@@ -70,6 +72,8 @@ class _Reporter:
         if self._channel.stop_requested:
             raise Stopped
         now_s = time.monotonic()
+        if phase != self._phase:
+            journal.write_phase(phase, steps)
         if phase != self._phase or step == steps or now_s - self._reported_s >= _REPORT_INTERVAL_S:
             self._phase, self._reported_s = phase, now_s
             self._channel.progress(phase, step=step, steps=steps)

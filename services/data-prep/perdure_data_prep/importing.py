@@ -11,7 +11,8 @@ from perdure.artifacts.port import ObjectStore, StoredObject
 from perdure.datasets.check import CheckResult, Progress, check_archive
 from perdure.datasets.manifest import Manifest
 from perdure.datasets.snapshot import load_manifest, store_images, store_manifest, store_split
-from perdure.datasets.split import Split, make_split
+from perdure.datasets.split import Split, distinct_contents, make_split
+from perdure_data_prep import journal
 
 # What a task's page shows at once; the whole list is one click away.
 _FIRST_FINDINGS: Final = 10
@@ -60,10 +61,13 @@ def import_archive(
     archive, unpacked = work_dir / "upload.zip", work_dir / "unpacked"
     shutil.rmtree(unpacked, ignore_errors=True)
     try:
+        journal.write_upload(name, upload)
         progress("fetching", 0, 1)
         store.get_file(upload.key, archive, digest=upload.digest)
         checked = check_archive(archive, unpacked, name, progress=progress)
+        journal.write_checked(checked)
         findings = _store_findings(store, checked)
+        journal.write(f"all findings: {findings.key}")
         if checked.manifest is None:
             return _rejected(name, checked, findings)
         return _store(store, name, checked, checked.manifest, findings, seed, val_ratio, progress)
@@ -79,6 +83,7 @@ def prepare_version(store: ObjectStore, version: str, *, val_ratio: float, seed:
     """
     split = make_split(load_manifest(store, version), seed=seed, val_ratio=val_ratio)
     store_split(store, split)
+    journal.write_split(split)
     return Prepared(version, split.split_id)
 
 
@@ -97,9 +102,11 @@ def _store(
     def storing(done: int, total: int) -> None:
         progress("storing", done, total)
 
-    store_images(store, manifest, checked.files, storing)
+    new = store_images(store, manifest, checked.files, storing)
+    journal.write_stored(new, len(distinct_contents(manifest)))
     store_split(store, split)
     stored = store_manifest(store, manifest)
+    journal.write_split(split)
     facts = _imported_facts(name, checked, manifest, split, stored, findings)
     return Imported(Prepared(manifest.version, split.split_id), facts)
 

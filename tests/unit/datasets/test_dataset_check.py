@@ -92,7 +92,8 @@ def test_the_json_form_counts_and_lists(tmp_path):
         "line": 3,
         "pointer": None,
         "value": "x",
-        "rule": "a row has 5 fields, or a class and at least 3 points; this one has 1 fields",
+        "problem": "a row has the wrong number of fields",
+        "rule": "a row must have 5 fields, or a class and at least 3 points; this one has 1",
         "advice": "write: class centre-x centre-y width height",
     }
 
@@ -175,6 +176,16 @@ def test_identical_content_in_train_and_val_is_leakage(tmp_path):
         ("split.leakage", "images/val/b.jpg", "images/train/a.jpg")
     ]
     assert check(write_files(tmp_path / "clean", files(picture(2)))).ok
+
+
+@pytest.mark.parametrize(("labels", "differs"), [("0 0.4 0.4 0.2 0.2", True), (ROW, False)])
+def test_identical_images_in_one_split_with_different_labels_are_named(tmp_path, labels, differs):
+    files = yolo_files(3) | {"images/2.jpg": picture(0), "labels/2.txt": labels}
+    result = check(write_files(tmp_path / "set", files))
+
+    twins = [(f.code, f.severity, f.file, f.value) for f in result.findings]
+    assert twins == [("label.twin-differs", "warning", "images/2.jpg", "images/0.jpg")] * differs
+    assert result.ok
 
 
 def test_a_single_content_cannot_be_trained_and_validated_on(tmp_path):

@@ -135,12 +135,13 @@ def test_a_path_from_another_machine_is_replaced_by_what_exists(read, config):
 
 def test_paths_that_exist_nowhere_or_twice_are_errors(read):
     _, nowhere = read(yolo_files(2) | {"data.yaml": "train: pictures\nnames: [bird]"})
-    assert codes(nowhere) == ["files.no-images", "yaml.path"]
+    assert codes(nowhere) == ["yaml.path"]
+    assert "images lie in images" in nowhere[0].advice
 
     files = {"data.yaml": "path: ../birds\ntrain: images\nnames: [bird]", "birds/images/9.jpg": b""}
     _, twice = read(yolo_files(2) | files)
-    assert codes(twice) == ["files.no-images", "yaml.path"]
-    assert twice[1].rule == "this could mean birds/images or images"
+    assert codes(twice) == ["yaml.path"]
+    assert twice[0].problem == "this could mean birds/images or images"
 
 
 def test_the_same_images_in_train_and_val_are_leakage(read):
@@ -198,6 +199,27 @@ def test_images_without_labels_are_background_and_labels_without_images_are_name
         ("files.background", "images/1.jpg", "1 of 3 images"),
         ("files.label-without-image", "labels/9.txt", ""),
     ]
+
+
+@pytest.mark.parametrize(
+    ("unlabelled", "code", "severity"),
+    [(2, "files.background", "warning"), (3, "files.labels-missing", "error")],
+)
+def test_more_than_half_of_the_images_without_a_label_file_is_an_error(
+    read, unlabelled, code, severity
+):
+    files = yolo_files(4)
+    for number in range(unlabelled):
+        del files[f"labels/{number}.txt"]
+    _, findings = read(files)
+
+    assert [(found.code, found.severity, found.value) for found in findings] == [
+        (code, severity, f"{unlabelled} of 4 images")
+    ]
+
+
+def test_empty_label_files_are_deliberate_however_many(read):
+    assert read(yolo_files(4) | {f"labels/{number}.txt": "" for number in range(3)})[1] == []
 
 
 def test_images_that_share_a_label_file_are_refused(read):
@@ -274,6 +296,15 @@ def test_classes_without_boxes_and_sets_without_boxes_are_named(read):
 
     _, none = read(yolo_files(1) | {"labels/0.txt": ""})
     assert [(found.code, found.severity) for found in none] == [("label.none", "error")]
+
+
+def test_no_images_is_said_unless_it_is_said_already_why_they_were_not_found(read, tmp_path):
+    _, gone = read({"data.yaml": "train: pictures\nnames: [bird]"})
+    assert codes(gone) == ["files.no-images", "yaml.path"]
+
+    write_files(tmp_path / "set", {"images/test/9.jpg": b"", "labels/test/9.txt": ROW})
+    _, kept_for_test = read({"data.yaml": "names: [bird, '']"})
+    assert "files.no-images" in codes(kept_for_test)
 
 
 def test_an_empty_folder_is_an_error(read, tmp_path):

@@ -7,6 +7,13 @@ from typing import Final
 
 from perdure.datasets.annotation import AnnotatedImage, Annotations, Box
 from perdure.datasets.findings import Fault, Findings, Severity
+from perdure.datasets.formats.foreign import (
+    data_set_around,
+    find_foreign,
+    report_foreign,
+    report_inner_folder,
+)
+from perdure.datasets.formats.yolo_border import clip_box
 from perdure.datasets.formats.yolo_config import MAX_CONFIG_BYTES, YoloConfig, parse_config
 from perdure.datasets.formats.yolo_layout import label_name, split_images
 from perdure.datasets.formats.yolo_rows import RowFormat, parse_row
@@ -20,7 +27,14 @@ _CONFIG_NAMES: Final = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 _CLASSES_FILE: Final = "classes.txt"
 # Text files that tools put beside labels and that hold none.
 _NO_LABELS: Final = frozenset({"classes.txt", "train.txt", "val.txt", "valid.txt", "test.txt"})
+# Pictures of nothing are a minority in sets that people make; when labels were lost on the way,
+# as a rule a whole folder of them was.
+MAX_UNLABELLED_SHARE: Final = 0.5
+# Errors about where images lie.
+_ABOUT_PLACES: Final = ("yaml.path", "files.")
 
+# A box as it is written, its line number, and the line.
+_Row = tuple[Box, int, str]
 
 # Pictures that no training here reads; without a word they would be missing.
 _OTHER_IMAGES: Final = frozenset(
@@ -36,23 +50,32 @@ def read_yolo(folder: Path, findings: Findings, config_name: str | None = None) 
     tree = read_tree(folder, findings)
     config_file, config = _config(tree, config_name, findings)
     splits = split_images(tree, config, config_file, findings)
+    if not any(_label_file(tree, image) in tree.files for image in tree.images()):
+        if foreign := find_foreign(folder, tree):
+            report_foreign(foreign, len(tree.images()), findings)
+            return Annotations(foreign.format, (), ())
+        if not config_file and (around := data_set_around(tree.root)):
+            report_inner_folder(tree.root, around, findings)
+            return Annotations(FORMAT, (), ())
     if not splits:
-        findings.error(
-            "files.no-images",
-            config_file,
-            "",
-            "a data set has images",
-            "give a folder with data.yaml, or with the folders images and labels",
-        )
+        _report_no_images(tree, config_file, findings)
     _check_stems(splits, findings)
     names = config.classes or (None if config_file else _classes_file(tree, findings))
     form = RowFormat(len(names) if names else None, config.keypoint_fields)
     images = []
+    as_written: list[Box] = []
+    past_border = Findings()
     for name, split in sorted(splits.items()):
-        boxes = _read_labels(tree, _label_file(tree, name), form, findings)
+        label_file = _label_file(tree, name)
+        rows = _read_labels(tree, label_file, form, findings)
+        as_written += [box for box, _, _ in rows]
+        boxes = _clip(rows, label_file, past_border, findings)
         images.append(AnnotatedImage(name, tree.files[name], boxes, split))
     _report_files(tree, splits, findings)
-    check_box_format([box for image in images for box in image.boxes], config_file, findings)
+    if not check_box_format(as_written, config_file, findings):
+        findings.collected += (
+            past_border.collected
+        )  # of rows that mean something else they are noise
     used = {box[0] for image in images for box in image.boxes}
     classes = names if names is not None else _made_up(used, bool(config_file), findings)
     _check_use(classes, used, config_file, findings)
@@ -67,13 +90,15 @@ def _config(tree: Tree, config_name: str | None, findings: Findings) -> tuple[st
     if not here:
         for name in sorted(tree.files):
             if posixpath.basename(name) in _CONFIG_NAMES:
-                rule = "data.yaml lies at the top of the data set"
+                rule = "data.yaml must lie at the top of the data set"
                 advice = f"give the folder {posixpath.dirname(name)}, or move the file to the top"
                 findings.error("yaml.not-at-top", name, "", rule, advice)
         return "", YoloConfig()
     if not preferred and len(here) > 1:
-        rule = f"a data set has one data.yaml; here are {', '.join(here)}"
-        findings.error("yaml.ambiguous", here[0], "", rule, "rename the right one to data.yaml")
+        rule = "a data set must have one data.yaml"
+        findings.error(
+            "yaml.ambiguous", here[0], ", ".join(here), rule, "rename the right one to data.yaml"
+        )
     file = preferred[0] if preferred else here[0]
     text = read_text(tree.files[file], file, findings, max_bytes=MAX_CONFIG_BYTES)
     return file, parse_config(text, file, findings) if text is not None else YoloConfig()
@@ -88,7 +113,7 @@ def _check_stems(images: Iterable[str], findings: Findings) -> None:
                 "files.stem-collision",
                 image,
                 owner,
-                f"images have label files of their own; both would read {label_name(image)}",
+                f"an image must have a label file of its own; both would read {label_name(image)}",
                 "rename one of the images, and give it labels",
             )
 
@@ -100,20 +125,51 @@ def _label_file(tree: Tree, image: str) -> str:
     return upper if name not in tree.files and upper in tree.files else name
 
 
-def _read_labels(tree: Tree, name: str, form: RowFormat, findings: Findings) -> tuple[Box, ...]:
+def _report_no_images(tree: Tree, config_file: str, findings: Findings) -> None:
+    said = any(
+        found.severity is Severity.ERROR and found.code.startswith(_ABOUT_PLACES)
+        for found in findings.collected
+    )
+    if said and tree.images():
+        return  # there are images; why they were not found is said already
+    findings.error(
+        "files.no-images",
+        config_file,
+        "",
+        "a data set must have images",
+        "give a folder with data.yaml, or with the folders images and labels",
+    )
+
+
+def _read_labels(tree: Tree, name: str, form: RowFormat, findings: Findings) -> list[_Row]:
+    """The rows of a label file that can be read, as they are written."""
     path = tree.files.get(name)
     if path is None:
-        return ()
+        return []
     text = read_text(path, name, findings)
-    boxes: dict[Box, int] = {}
+    rows: list[_Row] = []
     for number, line in enumerate(lines(text or ""), start=1):
         if not line.strip():
             continue
         row = parse_row(line, form)
         for found in row.faults:
             findings.add(found, name, number)
-        if row.box is not None and boxes.setdefault(row.box, number) != number:
-            rule = f"a box occurs once; this one is in line {boxes[row.box]}"
+        if row.box is not None:
+            rows.append((row.box, number, line))
+    return rows
+
+
+def _clip(
+    rows: Iterable[_Row], name: str, past_border: Findings, findings: Findings
+) -> tuple[Box, ...]:
+    """The boxes inside of the image, each once."""
+    boxes: dict[Box, int] = {}
+    for as_written, number, line in rows:
+        box, fault = clip_box(as_written, line)
+        if fault is not None:
+            past_border.add(fault, name, number)
+        if boxes.setdefault(box, number) != number:
+            rule = f"a box must occur once; this one is in line {boxes[box]}"
             note = Fault(Severity.INFO, "label.duplicate", line, rule, "it was read once")
             findings.add(note, name, number)
     return tuple(boxes)
@@ -131,7 +187,7 @@ def _classes_file(tree: Tree, findings: Findings) -> tuple[str, ...] | None:
         return None
     names = tuple(line.strip() for line in lines(text.strip()))
     if len(set(names)) != len(names) or not all(name and name.isprintable() for name in names):
-        rule = "each line names one class, and no two are equal"
+        rule = "each line must name one class, and no two may be equal"
         findings.error("classes.names", file, "", rule, "correct the file, or write a data.yaml")
         return None
     return names
@@ -144,7 +200,7 @@ def _made_up(used: set[int], has_config: bool, findings: Findings) -> tuple[str,
             "classes.unnamed",
             "",
             ", ".join(names),
-            "classes have names",
+            "classes must have names",
             "names were made up: add a data.yaml with names, or a classes.txt",
         )
     return names
@@ -153,12 +209,21 @@ def _made_up(used: set[int], has_config: bool, findings: Findings) -> tuple[str,
 def _report_files(tree: Tree, images: Iterable[str], findings: Findings) -> None:
     images = set(images)
     missing = sorted(image for image in images if _label_file(tree, image) not in tree.files)
-    if missing:
+    if len(missing) > MAX_UNLABELLED_SHARE * len(images):
+        findings.error(
+            "files.labels-missing",
+            missing[0],
+            f"{len(missing)} of {len(images)} images",
+            "an image must have a label file, empty when nothing is on it",
+            "see that the labels of images/NAME.jpg lie in labels/NAME.txt; "
+            "for images with nothing on them create empty .txt files",
+        )
+    elif missing:
         findings.warning(
             "files.background",
             missing[0],
             f"{len(missing)} of {len(images)} images",
-            "an image has a label file, empty when nothing is on it",
+            "an image must have a label file, empty when nothing is on it",
             "they count as background; add label files where that is wrong",
         )
     every_label = {_label_file(tree, image) for image in tree.images()}
@@ -169,13 +234,16 @@ def _report_files(tree: Tree, images: Iterable[str], findings: Findings) -> None
         folder = posixpath.dirname(name)
         is_label = suffix == ".txt" and posixpath.basename(name).lower() not in _NO_LABELS
         if is_label and name not in every_label and folder in folders:
-            rule, advice = "a label file belongs to an image", "add the image or remove the file"
+            rule, advice = (
+                "a label file must belong to an image",
+                "add the image or remove the file",
+            )
             if folder not in label_folders:
-                rule = "the labels of images in a folder images lie in a folder labels"
+                rule = "the labels of images in a folder images must lie in a folder labels"
                 advice = f"move it to {label_name(name)}, or remove it"
             findings.warning("files.label-without-image", name, "", rule, advice)
         elif suffix in _OTHER_IMAGES:
-            rule = "images are JPEG, PNG, BMP, TIFF or WebP, and are named so"
+            rule = "images must be JPEG, PNG, BMP, TIFF or WebP, and be named so"
             advice = "it was left out: convert it, e.g. to PNG, or rename it"
             findings.warning("files.unsupported-image", name, suffix, rule, advice)
 
@@ -186,7 +254,7 @@ def _check_use(
     if not used:
         if any(found.severity is Severity.ERROR for found in findings.collected):
             return  # boxes may be missing because of those errors
-        rule = "a data set has at least one box"
+        rule = "a data set must have at least one box"
         advice = "see that the labels of images/NAME.jpg lie in labels/NAME.txt"
         findings.error("label.none", config_file, "", rule, advice)
         return
@@ -196,6 +264,6 @@ def _check_use(
             "classes.unused",
             config_file,
             ", ".join(unused),
-            "every class has boxes",
+            "every class must have boxes",
             "the model cannot learn these: label some, or remove the names",
         )

@@ -51,11 +51,13 @@ def parse_config(text: str, file: str, findings: Findings) -> YoloConfig:
     for key, value in root.value:
         name = key.value if isinstance(key, yaml.ScalarNode) else ""
         if name in entries:
-            _fault(findings, file, key, "yaml.invalid", "a key occurs once", "remove one of them")
+            _fault(
+                findings, file, key, "yaml.invalid", "a key must occur once", "remove one of them"
+            )
         entries[name] = value
     classes = _classes(entries, file, root, findings)
     if download := entries.get("download"):
-        rule = "Perdure runs nothing that a data set brings along"
+        rule = "a data set must bring its images along: nothing in it is ever run"
         advice = "the entry was ignored: download the images yourself"
         fault = Fault(Severity.WARNING, "yaml.download-ignored", _text(download), rule, advice)
         findings.add(fault, file, _line(download))
@@ -72,11 +74,11 @@ def parse_config(text: str, file: str, findings: Findings) -> YoloConfig:
 
 
 def _compose(text: str, file: str, findings: Findings) -> yaml.MappingNode | None:
-    rule, advice = "data.yaml is a YAML mapping", "correct the file, or remove it"
+    rule, advice = "data.yaml must be a YAML mapping", "correct the file, or remove it"
     try:
         if not _bounded(text):
             findings.error(
-                "yaml.invalid", file, "", "data.yaml is flat and has few aliases", advice
+                "yaml.invalid", file, "", "data.yaml must be flat and have few aliases", advice
             )
             return None
         node = yaml.compose(text, yaml.SafeLoader)
@@ -87,13 +89,14 @@ def _compose(text: str, file: str, findings: Findings) -> yaml.MappingNode | Non
         code = "yaml.names" if in_names else "yaml.invalid"
         value = _source_line(text, mark.line).strip() if mark else ""
         advice = "write a space after the colon" if in_names else advice
-        fault = Fault(Severity.ERROR, code, value, str(error.problem or rule), advice)
+        problem = f"data.yaml is not valid YAML: {error.problem}" if error.problem else ""
+        fault = Fault(Severity.ERROR, code, value, rule, advice, problem)
         findings.add(fault, file, mark.line + 1 if mark else None)
         return None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         value = f"U+{ord(text[error.position]):04X}"
-        rule, advice = "data.yaml holds no control characters", "remove the character"
+        rule, advice = "data.yaml must not hold control characters", "remove the character"
         findings.add(Fault(Severity.ERROR, "yaml.invalid", value, rule, advice), file, line)
         return None
     except yaml.YAMLError as error:
@@ -125,13 +128,13 @@ def _classes(
     count = entries.get("nc")
     if names is None:
         advice = "add names: [first, second, ...]"
-        _fault(findings, file, count or root, "yaml.names", "data.yaml has names", advice)
+        _fault(findings, file, count or root, "yaml.names", "data.yaml must have names", advice)
         return None
     found = _names(names, file, findings)
     if found is None:
         return None
     if count is not None and _text(count) != str(len(found)):
-        rule = f"nc equals the number of names, {len(found)}"
+        rule = f"nc must equal the number of names, {len(found)}"
         _fault(findings, file, count, "yaml.nc-mismatch", rule, "correct nc, or remove it")
     return found
 
@@ -144,21 +147,21 @@ def _names(node: yaml.Node, file: str, findings: Findings) -> tuple[str, ...] | 
     elif isinstance(node, yaml.MappingNode):
         items = _by_index(node, file, findings)
     else:
-        rule = "names is a list, or a mapping from 0, 1, 2, ... to names"
+        rule = "names must be a list, or a mapping from 0, 1, 2, ... to names"
         advice = "write a space after each colon: `1: bear`"
         _fault(findings, file, node, "yaml.names", rule, advice)
         return None
     if not 0 < len(items) <= MAX_CLASSES and len(findings.collected) == before:
-        rule = f"there are 1 to {MAX_CLASSES} names"
+        rule = f"there must be 1 to {MAX_CLASSES} names"
         _fault(findings, file, node, "yaml.names", rule, "list the classes under names")
     seen: set[str] = set()
     for item in items:
         name = _text(item)
         if not name or len(name) > _MAX_NAME_CHARACTERS or not name.isprintable():
-            rule = f"a name is text of 1 to {_MAX_NAME_CHARACTERS} printable characters"
+            rule = f"a name must be text of 1 to {_MAX_NAME_CHARACTERS} printable characters"
             _fault(findings, file, item, "yaml.names", rule, "correct the name")
         elif name in seen:
-            rule = "names differ from each other"
+            rule = "names must differ from each other"
             _fault(findings, file, item, "yaml.names", rule, "rename one of them")
         seen.add(name)
     if len(findings.collected) > before:
@@ -170,15 +173,17 @@ def _by_index(node: yaml.MappingNode, file: str, findings: Findings) -> list[yam
     by_index: dict[int, yaml.Node] = {}
     for key, value in node.value:
         if not _INTEGER.fullmatch(_text(key)):
-            rule = "a mapping of names has the keys 0, 1, 2, ..."
+            rule = "a mapping of names must have the keys 0, 1, 2, ..."
             _fault(findings, file, key, "yaml.names", rule, "number the classes from 0")
         elif int(_text(key)) in by_index:
-            _fault(findings, file, key, "yaml.names", "a class id occurs once", "correct the ids")
+            _fault(
+                findings, file, key, "yaml.names", "a class id must occur once", "correct the ids"
+            )
         else:
             by_index[int(_text(key))] = value
     missing = next((index for index in range(len(by_index)) if index not in by_index), None)
     if missing is not None:
-        rule = f"class ids have no hole: {missing} is missing"
+        rule = f"class ids must have no hole; {missing} is missing"
         _fault(findings, file, node, "yaml.names", rule, "name every class id from 0 on")
     return [by_index[index] for index in sorted(by_index)]
 
@@ -186,7 +191,7 @@ def _by_index(node: yaml.MappingNode, file: str, findings: Findings) -> list[yam
 def _path(node: yaml.Node | None, file: str, findings: Findings) -> str:
     if node is None or isinstance(node, yaml.ScalarNode):
         return _text(node)
-    _fault(findings, file, node, "yaml.path", "path is text", "write the folder's name")
+    _fault(findings, file, node, "yaml.path", "path must be text", "write the folder's name")
     return ""
 
 
@@ -194,7 +199,7 @@ def _places(node: yaml.Node, file: str, findings: Findings) -> tuple[Place, ...]
     items = node.value if isinstance(node, yaml.SequenceNode) else [node]
     if items and all(isinstance(item, yaml.ScalarNode) for item in items):
         return tuple(Place(_text(item), _line(item)) for item in items)
-    rule = "a split is a folder, a list file, or a list of those"
+    rule = "a split must be a folder, a list file, or a list of those"
     _fault(findings, file, node, "yaml.path", rule, "write train: images/train")
     return ()
 
@@ -206,7 +211,7 @@ def _keypoint_fields(node: yaml.Node | None, file: str, findings: Findings) -> i
     items = [_text(item) for item in node.value] if isinstance(node, yaml.SequenceNode) else []
     if len(items) == 2 and _INTEGER.fullmatch(items[0]) and items[1] in ("2", "3"):
         return int(items[0]) * int(items[1])
-    rule, advice = "kpt_shape is [keypoints, 2] or [keypoints, 3]", "correct it, or remove it"
+    rule, advice = "kpt_shape must be [keypoints, 2] or [keypoints, 3]", "correct it, or remove it"
     _fault(findings, file, node, "yaml.invalid", rule, advice)
     return 0
 

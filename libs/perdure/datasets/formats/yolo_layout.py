@@ -18,9 +18,13 @@ _SPLITS: Final[dict[str, SplitName | None]] = {
     "test": None,  # kept for the user's own final test: neither trained on nor evaluated on
     "testing": None,
 }
-_FOLDERS_EXIST: Final = "the folders of data.yaml exist in the data set"
-_LABEL_FOLDERS: Final = {"images": "labels", "Images": "Labels", "IMAGES": "LABELS"}
+_FOLDERS_EXIST: Final = "the folders of data.yaml must exist in the data set"
+_LABELS_OF: Final = {"images": "labels", "Images": "Labels", "IMAGES": "LABELS"}
+IMAGE_FOLDERS: Final = frozenset(_LABELS_OF)
+LABEL_FOLDERS: Final = frozenset(_LABELS_OF.values())
 _LIST_SUFFIX: Final = ".txt"
+# Train, val and test, and one to spare: more would hide the advice.
+_NAMED_FOLDERS: Final = 4
 
 
 def split_images(
@@ -36,15 +40,15 @@ def label_name(image: str) -> str:
     """Where an image's labels lie: `labels` for the last `images` folder, or beside the image."""
     parts = posixpath.splitext(image)[0].split("/")
     for place in range(len(parts) - 2, -1, -1):
-        if parts[place] in _LABEL_FOLDERS:
-            parts[place] = _LABEL_FOLDERS[parts[place]]
+        if parts[place] in _LABELS_OF:
+            parts[place] = _LABELS_OF[parts[place]]
             break
     return "/".join(parts) + ".txt"
 
 
 def _from_folders(tree: Tree, findings: Findings) -> dict[str, SplitName | None]:
     images = tree.images()
-    in_images = [name for name in images if _LABEL_FOLDERS.keys() & name.split("/")[:-1]]
+    in_images = [name for name in images if IMAGE_FOLDERS.intersection(name.split("/")[:-1])]
     found: dict[str, SplitName | None] = {}
     left_out = 0
     for name in in_images or images:
@@ -64,8 +68,14 @@ def _from_config(
 ) -> dict[str, SplitName | None]:
     found: dict[str, SplitName | None] = {}
     if "train" not in config.splits:
-        rule, advice = "data.yaml names the images to train on", "add train: images/train"
-        findings.error("yaml.path", config_file, "", rule, advice)
+        findings.error(
+            "yaml.path",
+            config_file,
+            "",
+            "data.yaml must name the images to train on",
+            "add train: images/train",
+            problem="data.yaml names no images to train on",
+        )
     names: tuple[SplitName, SplitName] = ("train", "val")
     for split in names:
         for place in config.splits.get(split, ()):
@@ -75,7 +85,7 @@ def _from_config(
                         "split.leakage",
                         image,
                         "",
-                        "an image is in train or in val, not in both",
+                        "an image must be in train or in val, not in both",
                         f"correct {config_file}; without val Perdure makes a split itself",
                     )
     left_out = {
@@ -93,7 +103,7 @@ def _report_left_out(count: int, findings: Findings) -> None:
             "split.test-left-out",
             "",
             f"{count} images",
-            "only train and val are imported",
+            "images must be in train or in val to be imported",
             "keep the test images for a test of your own",
         )
 
@@ -106,7 +116,7 @@ def _images_at(
         return []
     is_list = found not in tree.folders
     if is_list and not found.lower().endswith(_LIST_SUFFIX):
-        rule = "a split is a folder or a .txt file that lists images"
+        rule = "a split must be a folder or a .txt file that lists images"
         fault = Fault(Severity.ERROR, "yaml.path", place.text, rule, "write train: images/train")
         findings.add(fault, config_file, place.line)
         return []
@@ -114,11 +124,15 @@ def _images_at(
     images = _listed(tree, found, findings) if is_list else tree.under(found)
     if not images and len(findings.collected) == before:
         # Without this a data set whose val is empty would be split anew, against its data.yaml.
-        rule = f"a split has images; {found} has none"
-        advice = "add them, or remove the entry: without val Perdure makes a split itself"
-        findings.add(
-            Fault(Severity.ERROR, "yaml.path", place.text, rule, advice), config_file, place.line
+        fault = Fault(
+            Severity.ERROR,
+            "yaml.path",
+            place.text,
+            "a split must have images",
+            "add them, or remove the entry: without val Perdure makes a split itself",
+            problem=f"{found} holds no image",
         )
+        findings.add(fault, config_file, place.line)
     return images
 
 
@@ -137,12 +151,24 @@ def _locate(
         findings.add(fault, config_file, place.line)
         return candidates[0]
     if candidates:
-        rule = f"this could mean {' or '.join(candidates)}"
+        rule = "a path in data.yaml must mean one folder"
         advice = "write the one that is meant, relative to data.yaml"
+        problem = f"this could mean {' or '.join(candidates)}"
     else:
-        rule, advice = _FOLDERS_EXIST, "correct the entry, or add the folder"
-    findings.add(Fault(Severity.ERROR, "yaml.path", joined, rule, advice), config_file, place.line)
+        rule, advice = _FOLDERS_EXIST, _existing_folders(tree)
+        problem = "a path in data.yaml leads to no folder or file of the data set"
+    fault = Fault(Severity.ERROR, "yaml.path", joined, rule, advice, problem)
+    findings.add(fault, config_file, place.line)
     return None
+
+
+def _existing_folders(tree: Tree) -> str:
+    """Advice that names the folders in which there are images."""
+    folders = sorted({posixpath.dirname(name) or "." for name in tree.images()})
+    if not folders:
+        return "correct the entry, or add the folder"
+    more = ", ..." if len(folders) > _NAMED_FOLDERS else ""
+    return f"correct the entry: images lie in {', '.join(folders[:_NAMED_FOLDERS])}{more}"
 
 
 def _alternatives(tree: Tree, path: str, place: str) -> list[str]:
@@ -184,11 +210,14 @@ def _listed(tree: Tree, list_file: str, findings: Findings) -> list[str]:
         if name is not None and is_image(name):
             found.append(name)
         elif beside is None and direct is None:
-            rule, advice = "a list names files of the data set", "write paths relative to the list"
+            rule, advice = (
+                "a list must name files of the data set",
+                "write paths relative to the list",
+            )
             fault = Fault(Severity.ERROR, "files.path-escape", entry, rule, advice)
             findings.add(fault, list_file, number)
         else:
-            rule, advice = "a list names images that exist", "add the image or remove the line"
+            rule, advice = "a list must name images that exist", "add the image or remove the line"
             fault = Fault(Severity.ERROR, "files.missing-image", entry, rule, advice)
             findings.add(fault, list_file, number)
     return found

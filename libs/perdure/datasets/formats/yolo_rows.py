@@ -58,11 +58,13 @@ def _split(text: str, form: RowFormat) -> tuple[list[str], list[Fault]]:
     as_decimal = _parse_fields(decimal, text, form)
     as_separated = _parse_fields(separated, text, form)
     if as_decimal.box and as_separated.box:
-        fault = _error(
+        fault = Fault(
+            Severity.ERROR,
             "label.decimal-comma",
             text,
-            "a comma is either a decimal mark or a separator",
-            "this row can be read both ways: write 0.5, and spaces between the fields",
+            "a comma must be either a decimal mark or a separator",
+            "write 0.5, and spaces between the fields",
+            problem="the commas of a row can be read in two ways",
         )
         return decimal, [fault]
     if as_decimal.box or (not as_separated.box and len(plain) >= _BOX_FIELDS):
@@ -77,18 +79,21 @@ def _with_points(fields: list[str]) -> list[str]:
 
 
 def _decimal(text: str) -> Fault:
-    rule, advice = "numbers have a decimal point", "the commas were read as decimal points"
+    rule, advice = "numbers must have a decimal point", "the commas were read as decimal points"
     return Fault(Severity.WARNING, "label.decimal-comma", text, rule, advice)
 
 
 def _separated(text: str, marks: str) -> Fault:
-    rule, advice = "fields are separated by spaces", f"the {marks} were read as separators"
+    rule, advice = "fields must be separated by spaces", f"the {marks} were read as separators"
     return Fault(Severity.WARNING, "label.comma-separated", text, rule, advice)
 
 
 def _parse_fields(fields: list[str], text: str, form: RowFormat) -> Row:
     if "" in fields:  # between two separators; the fields after it would move up
-        rule, advice = "no field of a row is empty", "write the missing value, or remove the row"
+        rule, advice = (
+            "no field of a row may be empty",
+            "write the missing value, or remove the row",
+        )
         return _rejected("label.field-count", text, rule, advice)
     if form.keypoint_fields:
         return _pose(fields, text, form)
@@ -97,14 +102,14 @@ def _parse_fields(fields: list[str], text: str, form: RowFormat) -> Row:
         return _rejected(
             "label.extra-field",
             text,
-            "a row has 5 fields",
+            "a row must have 5 fields",
             "drop the sixth field (a confidence or a track id)",
         )
     if count != _BOX_FIELDS and (count < _POLYGON_FIELDS or count % 2 == 0):
         return _rejected(
             "label.field-count",
             text,
-            f"a row has 5 fields, or a class and at least 3 points; this one has {count} fields",
+            f"a row must have 5 fields, or a class and at least 3 points; this one has {count}",
             "write: class centre-x centre-y width height",
         )
     return _shape(fields, text, form)
@@ -114,13 +119,16 @@ def _pose(fields: list[str], text: str, form: RowFormat) -> Row:
     """A box, alone or with keypoints, whose number data.yaml says; never a polygon."""
     expected = _BOX_FIELDS + form.keypoint_fields
     if len(fields) not in (_BOX_FIELDS, expected):
-        rule = f"by kpt_shape a row has {expected} fields, or 5; this one has {len(fields)}"
+        rule = f"by kpt_shape a row must have {expected} fields, or 5; this one has {len(fields)}"
         advice = "correct the row, or kpt_shape in data.yaml"
         return _rejected("label.field-count", text, rule, advice)
     row = _shape(fields[:_BOX_FIELDS], text, form)
     if len(fields) == _BOX_FIELDS or row.box is None:
         return row
-    rule, advice = "detection uses boxes", "the box was read and its keypoints were left out"
+    rule, advice = (
+        "a row must be a box for detection",
+        "the box was read and its keypoints were left out",
+    )
     return Row(row.box, (Fault(Severity.INFO, "label.keypoints-dropped", text, rule, advice),))
 
 
@@ -141,7 +149,7 @@ def _box(class_index: int, values: list[float], text: str) -> Row:
         return _rejected(
             "label.degenerate-box",
             text,
-            "a box is wider and higher than 0",
+            "a box must be wider and higher than 0",
             "correct the box or remove the row",
         )
     return Row((class_index, x, y, width, height), ())
@@ -159,7 +167,7 @@ def _envelope(class_index: int, values: list[float], text: str) -> Row:
         Severity.INFO,
         "label.polygon-to-box",
         text,
-        "detection uses boxes",
+        "a row must be a box for detection",
         "the polygon was replaced by the smallest box around it",
     )
     return Row(row.box, row.faults or (note,))
@@ -173,7 +181,7 @@ def _class_faults(field: str, class_count: int | None) -> list[Fault]:
         _error(
             "label.class-out-of-range",
             field,
-            f"a class id is a whole number, 0..{above - 1}",
+            f"a class id must be a whole number, 0..{above - 1}",
             "correct the id, or add the missing name to data.yaml",
         )
     ]
@@ -185,10 +193,10 @@ def _number_faults(fields: list[str]) -> list[Fault]:
         if _NOT_FINITE.fullmatch(field) or (
             _NUMBER.fullmatch(field) and not math.isfinite(float(field))
         ):
-            rule, advice = "a coordinate is finite", "correct the coordinate or remove the row"
+            rule, advice = "a coordinate must be finite", "correct the coordinate or remove the row"
             faults.append(_error("label.not-finite", field, rule, advice))
         elif not _NUMBER.fullmatch(field):
-            rule, advice = "a coordinate is a number", "correct the coordinate"
+            rule, advice = "a coordinate must be a number", "correct the coordinate"
             faults.append(_error("label.not-a-number", field, rule, advice))
         elif not 0 <= float(field) <= 1:
             advice = (
@@ -197,7 +205,7 @@ def _number_faults(fields: list[str]) -> list[Fault]:
                 if float(field) > _LOOKS_LIKE_PIXELS
                 else "correct the coordinate"
             )
-            rule = "a coordinate is a share of the image, 0..1"
+            rule = "a coordinate must be a share of the image, 0..1"
             faults.append(_error("label.out-of-range", field, rule, advice))
     return faults
 

@@ -5,10 +5,11 @@ from typing import Final
 
 from perdure.datasets.annotation import Box
 from perdure.datasets.findings import Findings
+from perdure.datasets.formats.yolo_border import past_border
 
 # Of fewer boxes nothing can be concluded.
 _MIN_BOXES: Final = 20
-# Boxes reach past the border by rounding, or because somebody drew them so; not by more than this.
+# Boxes that reach past the border by less were rounded, or drawn so.
 _TOLERANCE: Final = 0.01
 # Read as centres, about two of three corner pairs leave the image; of boxes that are given by their
 # upper left corner, only those do that are near the left or upper border.
@@ -16,11 +17,14 @@ _MIN_SHARE_OF_CORNERS: Final = 0.5
 _MIN_SHARE_OF_UPPER_LEFTS: Final = 0.05
 
 
-def check_box_format(boxes: Sequence[Box], file: str, findings: Findings) -> None:
-    """Record an error when many boxes leave the image as they are read, and none otherwise."""
+def check_box_format(boxes: Sequence[Box], file: str, findings: Findings) -> bool:
+    """Record an error when many boxes leave the image as they are read, and none otherwise.
+
+    Returns whether there was one. `boxes` are as written, not yet cut at the border.
+    """
     if len(boxes) < _MIN_BOXES:
-        return
-    leaving = sum(_leaves(box) for box in boxes) / len(boxes)
+        return False
+    leaving = sum(past_border(box) > _TOLERANCE for box in boxes) / len(boxes)
     if leaving >= _MIN_SHARE_OF_CORNERS and all(
         width > x and height > y for _, x, y, width, height in boxes
     ):
@@ -30,17 +34,13 @@ def check_box_format(boxes: Sequence[Box], file: str, findings: Findings) -> Non
     ):
         meaning = "left, top, width, height"
     else:
-        return
+        return False
     findings.error(
         "label.box-format-suspect",
         file,
         f"{leaving:.0%} of {len(boxes)} boxes leave the image",
-        f"a row is class, centre-x, centre-y, width, height; read as {meaning} no box leaves it",
+        "a row must be class, centre-x, centre-y, width, height; "
+        f"read as {meaning} no box leaves the image",
         "write centres and sizes: export the labels again as YOLO, or convert them",
     )
-
-
-def _leaves(box: Box) -> bool:
-    _, x, y, width, height = box
-    past = max(width / 2 - x, height / 2 - y, x + width / 2 - 1, y + height / 2 - 1)
-    return past > _TOLERANCE
+    return True
