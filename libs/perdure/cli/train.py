@@ -129,7 +129,10 @@ def _one_of(argument: str | None, option: str | None) -> str:
             "name the data once: perdure train DATA, where DATA is a folder, a zip archive, or a "
             "data set version"
         )
-    return argument if argument is not None else str(option)
+    data = argument if argument is not None else str(option)
+    if not data.strip():
+        raise InvalidInput("the name of the data is empty: is a variable of the shell not set?")
+    return data
 
 
 def read_config(options: Config, settings: list[str]) -> Config:

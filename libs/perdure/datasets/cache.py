@@ -127,7 +127,7 @@ def _load_whole(folder: Path) -> LocalDataset | None:
     """The folder, or None when it is not there or damaged and has to be built."""
     try:
         return load_local(folder)
-    except DamagedObject:
+    except (DamagedObject, OSError):  # a folder in place of a file is damage too
         return None
 
 
@@ -212,7 +212,10 @@ def _remove(folder: Path) -> None:
         return
     aside = folder.with_name(f".{uuid.uuid4().hex}.damaged")
     folder.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
+    if aside.is_dir():
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        aside.unlink()
 
 
 @contextmanager

@@ -58,6 +58,7 @@ def test_the_version_is_printed(perdure):
         ("train", "--data"),
         ("train", "--data", "x", "--epochs", "many"),
         ("train", "--data", "x", "--min-map50", "2"),
+        ("train", "--data", ""),
         ("task", "show"),
         ("task", "ls", "--limit", "0"),
         ("model", "pull", "m1"),

@@ -121,6 +121,31 @@ def test_a_damaged_cache_is_never_used_and_built_again(world, damage):
     assert names_in(world.root) == {world.target.name}
 
 
+def a_folder_instead_of(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def a_file_instead_of(path: Path) -> None:
+    shutil.rmtree(path)
+    path.write_text("")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda world: a_folder_instead_of(world.target / "manifest.json"),
+        lambda world: a_file_instead_of(world.target / "images"),
+        lambda world: a_file_instead_of(world.target),
+    ],
+)
+def test_a_cache_whose_files_and_folders_changed_places_is_built_again(world, damage):
+    first = world.materialise()
+    damage(world)
+    assert world.materialise() == first
+    assert load_local(world.target) == first
+
+
 def test_progress_counts_images(world):
     seen = []
     world.materialise(lambda *step: seen.append(step))
