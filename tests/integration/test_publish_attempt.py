@@ -28,7 +28,7 @@ from perdure.datasets.snapshot import load_split, store_images, store_manifest, 
 from perdure.datasets.split import Split, make_split
 from perdure.detection.onnx_session import OnnxDetector
 from perdure.detection.pipeline import decode, preprocess
-from perdure.errors import AttemptError, DamagedObject
+from perdure.errors import AttemptError, DamagedObject, StoreUnavailable
 from perdure.training.checkpoint import Best, Snapshot, export_best
 from perdure.training.config import TrainConfig
 from perdure.training.model import new_model
@@ -151,7 +151,7 @@ def store_checkpoint(store: ObjectStore, root: Path, classes: tuple[str, ...]) -
         stopped=False,
     )
     best = export_best(snapshot, root / "-".join(classes))
-    key = f"checkpoints/task7/{best.digest}.pt"
+    key = f"checkpoints/task7-best/{best.digest}.pt"
     store.put_file(key, best.path)
     return {"key": key, "digest": best.digest, "size_bytes": best.size_bytes}
 
@@ -313,6 +313,46 @@ def test_the_weights_are_the_checkpoint(published, world):
     assert blake3(stored).hexdigest() == world.job["checkpoint"]["digest"]
 
 
+def test_the_log_tells_the_result_of_every_phase(published, world):
+    lines = [line.split(" ", 1)[1] for line in published.log.splitlines()]
+    score = facts_of(published.lines)["evaluated"]
+    told = {line.split(":")[0]: line for line in lines}
+
+    assert list(told) == [
+        "downloaded",
+        "exported",
+        "verified",
+        "evaluated",
+        "gate",
+        "uploaded",
+        "removed 0 checkpoints to resume from, of no more use",
+        "registered as task7-3",
+    ]
+    assert "opset 17, 64 x 64 px, 2 classes" in told["exported"]
+    assert re.search(r"differ by \S+ in confidence \(limit 0.001\)", told["verified"])
+    assert told["verified"].endswith("on 4 of 4 validation images")
+    assert f"mAP50 {score['map50']:.4f}, mAP50-95 {score['map50_95']:.4f}" in told["evaluated"]
+    uploaded = {line.split()[1][:-1] for line in lines if line.startswith("uploaded: ")}
+    assert uploaded == {stored.key for stored in world.store.list("models/task7-3/")}
+
+
+def test_the_card_says_how_to_run_the_file_and_which_images_were_compared(published, world):
+    card = card_of(world)
+    deployment = card["deployment"]
+
+    assert deployment["input_shape"] == [1, 3, 64, 64]
+    assert deployment["suppression"]["needed"]
+    assert deployment["suppression"]["iou"] == card["metrics"]["rules"]["nms_iou"] == 0.7
+    assert deployment["suggested_confidence"] == 0.25
+    assert "(1, 4 + classes, anchors)" in deployment["output"]
+    assert "after the sigmoid" in deployment["scores"]
+    assert "INTER_LINEAR, no antialiasing" in deployment["resize"]
+    assert "- 0.1" in deployment["padding"]
+    split = load_split(world.store, world.job["split_id"])
+    assert card["parity"]["compared"] == list(split.val)
+    assert card["parity"]["chosen"].startswith("4 of 4 validation images")
+
+
 def test_nothing_is_written_outside_the_jobs_folder(published):
     assert list(published.home.rglob("*")) == []
     assert (published.job_dir / "model.onnx").exists()
@@ -324,6 +364,7 @@ def test_a_model_below_the_gate_is_rejected_with_figures(world, tmp_path):
     ended = run_child_process(job, tmp_path)
 
     assert ended.exit_code == 1
+    assert "rejected (below_gate): mAP50 is" in ended.log
     failed = ended.lines[-1]
     assert (failed["kind"], failed["failure"]) == ("failed", "below_gate")
     assert "the gate asks for 0.5000" in failed["detail"]
@@ -360,6 +401,88 @@ def attempt(world: World, folder: Path, **changes: Any) -> Attempt:
 
 def card_stored(world: World) -> bool:
     return world.store.stat("models/task7-9/card.json") is not None
+
+
+def test_the_weights_are_copied_within_the_store(world, tmp_path, monkeypatch):
+    sent: list[str] = []
+    put = world.store.put_file
+    monkeypatch.setattr(
+        world.store, "put_file", lambda key, path: sent.append(key) or put(key, path)
+    )
+
+    attempt(world, tmp_path, fence=20).publication.run()
+
+    assert sent == ["models/task7-20/model.onnx"]
+    stored = world.store.stat("models/task7-20/weights.pt")
+    assert stored.digest == world.job["checkpoint"]["digest"]
+
+
+def test_weights_that_were_replaced_meanwhile_are_not_registered(world, tmp_path, monkeypatch):
+    real = world.store.copy
+
+    def late(source, target):
+        return replace(real(source, target), digest="0" * 64)
+
+    monkeypatch.setattr(world.store, "copy", late)
+    late_attempt = attempt(world, tmp_path, fence=10)
+
+    with pytest.raises(DamagedObject, match="was replaced while it was being published"):
+        late_attempt.publication.run()
+
+    assert world.store.stat("models/task7-10/card.json") is None
+
+
+RESUME_KEYS = (
+    "checkpoints/task7/0000000003-000001-a.pt",
+    "checkpoints/task7/0000000006-000002-b.pt",
+)
+
+
+@pytest.fixture
+def resumable(world) -> Iterator[None]:
+    """What the training would have resumed from, and that of a task of a similar name."""
+    others = ("checkpoints/task70/0000000003-000001-a.pt",)
+    for key in (*RESUME_KEYS, *others):
+        world.store.put_bytes(key, b"state")
+    yield
+    for key in (*RESUME_KEYS, *others):
+        world.store.delete(key)
+
+
+def checkpoint_keys(world: World) -> set[str]:
+    """The keys of all checkpoints but the best ones."""
+    keys = {stored.key for stored in world.store.list("checkpoints/")}
+    return {key for key in keys if "-best/" not in key}
+
+
+@pytest.mark.usefixtures("resumable")
+def test_the_checkpoints_to_resume_from_go_and_the_best_one_stays(world, tmp_path):
+    attempt(world, tmp_path, fence=20).publication.run()
+
+    assert checkpoint_keys(world) == {"checkpoints/task70/0000000003-000001-a.pt"}
+    assert world.store.stat(world.job["checkpoint"]["key"]) is not None
+
+
+@pytest.mark.usefixtures("resumable")
+def test_a_model_that_is_not_registered_keeps_them(world, tmp_path):
+    with pytest.raises(AttemptError):
+        attempt(world, tmp_path, fence=20, gate={"min_map50": 1.0}).publication.run()
+
+    assert set(RESUME_KEYS) <= checkpoint_keys(world)
+
+
+@pytest.mark.usefixtures("resumable")
+def test_a_store_that_is_away_afterwards_does_not_undo_the_model(world, tmp_path, monkeypatch):
+    def away(key):
+        raise StoreUnavailable(f"cannot delete {key}")
+
+    monkeypatch.setattr(world.store, "delete", away)
+
+    result = attempt(world, tmp_path, fence=20).publication.run()
+
+    assert result["published"]["model_id"] == "task7-20"
+    assert set(RESUME_KEYS) <= checkpoint_keys(world)
+    monkeypatch.undo()
 
 
 def test_an_export_that_computes_something_else_is_rejected(world, tmp_path, monkeypatch):

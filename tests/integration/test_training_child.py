@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -159,6 +160,40 @@ def test_an_attempt_reports_its_start_its_epochs_its_checkpoints_and_its_result(
     assert list(detector.names.values()) == ["heron", "kingfisher"]
 
 
+def log_of(finished: Attempt) -> list[str]:
+    """The lines of the log without the time that each begins with."""
+    lines = (finished.job_dir / "log").read_text().splitlines()
+    assert all(re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in lines), lines
+    return [line.split(" ", 1)[1] for line in lines]
+
+
+def test_the_log_tells_what_is_trained_and_how_it_goes(birds, undisturbed):
+    lines = log_of(undisturbed)
+    assert lines[0] == (
+        f"data set {birds.version[:12]}, split {birds.split_id[:12]}: 12 images to train, "
+        "3 to validate; 2 classes: heron, kingfisher"
+    )
+    assert re.fullmatch(
+        r"model yolo11n.yaml with 2,\d\d\d,\d\d\d parameters, random weights at first", lines[1]
+    )
+    assert lines[2].startswith("device cpu (no GPU is used), 1 CPU threads, 0 processes")
+    assert lines[3] == f"configuration {CONFIG.hash[:12]} {CONFIG.canonical()}"
+    number = r"\d+\.\d{4}"
+    for epoch, line in enumerate(lines[4:10:2], start=1):
+        assert re.fullmatch(
+            rf"epoch {epoch}/3: box_loss {number}, cls_loss {number}, dfl_loss {number}, "
+            rf"mAP50 {number}, mAP50-95 {number}( \((best so far|nothing found)\))?, "
+            r"lr \S+, 12 images in \S+ s",
+            line,
+        ), line
+    assert re.fullmatch(r"checkpoint saved after epoch 1, step 0 of 3: \S+ MB", lines[5])
+    best = undisturbed.lines[-1]["result"]
+    assert lines[10] == (
+        f"trained for 3 epochs; the best is epoch {best['best_epoch']} with mAP50 "
+        f"{best['map50']:.4f}, mAP50-95 {best['map50_95']:.4f}"
+    )
+
+
 def test_nothing_is_written_outside_the_job_folder(undisturbed, places):
     assert [path for place in places.values() for path in place.rglob("*")] == []
     assert not undisturbed.touched_data
@@ -187,7 +222,11 @@ def test_an_attempt_asked_to_stop_saves_where_it_is(birds, undisturbed, tmp_path
         assert running.end() == STOPPED, (tmp_path / "stopped" / "log").read_text()
     saved = running.said("checkpoint")[-1]
     assert running.lines[-1] == saved
+    stop, save = log_of(running)[-2:]
+    place = re.fullmatch(r"stop asked for (after epoch \d, step \d of 3)", stop).group(1)
+    assert save.startswith(f"checkpoint saved {place}: ")
     resumed = attempt(birds, tmp_path / "resumed", config=config, checkpoint=saved["path"])
+    assert f"resumed {place}" in "\n".join(log_of(resumed))
     assert final_weights(resumed) == final_weights(undisturbed)
 
 
@@ -197,7 +236,7 @@ def test_a_damaged_checkpoint_is_never_passed_over_in_silence(birds, undisturbed
     damaged.write_bytes(whole[: len(whole) // 2])
     failed = attempt(birds, tmp_path / "job", checkpoint=damaged)
     assert failed.process.returncode == 1
-    assert failed.lines[-1]["failure"] == "unknown"
+    assert failed.lines[-1]["failure"] == "checkpoint_damaged"
     assert "damaged.pt: damaged or cut short" in failed.lines[-1]["detail"]
     assert not failed.said("epoch")
 
@@ -205,6 +244,17 @@ def test_a_damaged_checkpoint_is_never_passed_over_in_silence(birds, undisturbed
 def test_a_configuration_that_does_not_read_is_named(birds, tmp_path):
     failed = attempt(birds, tmp_path / "job", config='{"epochs": "many"}')
     assert failed.lines[-1]["failure"] == "config_invalid"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_a_wrong_configuration(birds, tmp_path):
+    config = CONFIG.model_copy(update={"device": "cuda:0"})
+    failed = attempt(birds, tmp_path / "job", config=config)
+    assert failed.lines[-1] == {
+        "kind": "failed",
+        "failure": "config_invalid",
+        "detail": "this machine has no CUDA device; use device=auto",
+    }
 
 
 @pytest.mark.parametrize(
@@ -216,6 +266,7 @@ def test_a_configuration_that_does_not_read_is_named(birds, tmp_path):
         (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."), "killed"),
         (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "device_ecc"),
         (RuntimeError("CUDA driver version is insufficient"), "driver_mismatch"),
+        (RuntimeError("The NVIDIA driver on your system is too old"), "driver_mismatch"),
         (RuntimeError("shapes do not match"), None),
     ],
 )

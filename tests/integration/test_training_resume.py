@@ -155,7 +155,9 @@ def test_a_finished_training_resumes_to_its_result(birds, undisturbed, tmp_path)
     assert replace(result, best=undisturbed.best) == undisturbed
 
 
-def test_training_stops_early_when_the_precision_does_not_rise(birds, tmp_path, monkeypatch):
+def test_training_stops_early_when_the_precision_does_not_rise(
+    birds, tmp_path, monkeypatch, caplog
+):
     from perdure.training.validation import Metrics
 
     falling = iter(np.linspace(0.9, 0.1, 9))
@@ -163,8 +165,10 @@ def test_training_stops_early_when_the_precision_does_not_rise(birds, tmp_path, 
         "perdure.training.loop.validate",
         lambda *_args, **_options: Metrics(0.9, float(next(falling))),
     )
+    caplog.set_level("INFO", logger="perdure")
     config = CONFIG.model_copy(update={"epochs": 9, "patience": 2})
     result = run(birds, config, tmp_path, stops=(STEPS + 1,))
+    assert "early stop: 2 epochs without a better one than epoch 1" in caplog.text
     assert (result.epochs, result.best_epoch) == (3, 1)
     assert result.map50_95 == pytest.approx(0.9)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from perdure.datasets.cache import LocalImage
 from perdure.detection.deployment import Deployment
@@ -90,8 +90,8 @@ def test_the_preview_shows_a_thick_box_where_the_detection_is(tmp_path):
 
     drawn = np.asarray(Image.open(io.BytesIO(draw_preview(detector, [image]))).convert("RGB"))
 
-    assert drawn.shape == (180 + 16, 360 + 16, 3)
-    tile = drawn[8:-8, 8:-8].astype(int)
+    assert drawn.shape == (180 + 8 + 30, 360 + 16, 3)  # 30 px for the legend
+    tile = drawn[8:188, 8:-8].astype(int)
     sky_blue = np.abs(tile - (86, 180, 233)).max(axis=2) < 60
     assert sky_blue[100, 88:94].any()  # the left edge, 90 px in
     assert sky_blue[133:137, 200].any()  # the lower edge
@@ -104,7 +104,27 @@ def test_the_preview_is_a_grid_of_three_columns(tmp_path):
 
     drawn = Image.open(io.BytesIO(draw_preview(detector, images)))
 
-    assert drawn.size == (3 * 360 + 4 * 8, 2 * 180 + 3 * 8)
+    assert drawn.size == (3 * 360 + 4 * 8, 2 * 180 + 2 * 8 + 30)
+
+
+def test_the_preview_explains_itself(tmp_path, monkeypatch):
+    written: list[str] = []
+    real = ImageDraw.ImageDraw.text
+
+    def listening(self, xy, text, *args, **options):
+        written.append(text)
+        return real(self, xy, text, *args, **options)
+
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", listening)
+    detector = ScriptedDetector({1: [(0.9, 1, [40, 10, 60, 40])], 2: [(0.2, 1, [40, 10, 60, 40])]})
+
+    draw_preview(detector, [picture(tmp_path, n, [CENTRED]) for n in (1, 2)])
+
+    assert written == [
+        "kingfisher 0.90",
+        "white: label; colour: prediction with its confidence",
+        "no detections above 0.25",
+    ]
 
 
 def test_the_images_shown_are_of_all_classes_and_labelled():

@@ -5,6 +5,7 @@ import onnx
 import pytest
 import torch
 
+from perdure.detection.deployment import CONVENTIONS
 from perdure.detection.onnx_session import OnnxDetector
 from perdure.errors import AttemptError
 from perdure.training.model import new_model
@@ -58,7 +59,9 @@ def test_the_file_says_itself_how_to_run_it(exported):
     deployment, path = exported
 
     assert OnnxDetector.open(path, threads=1).deployment == deployment
-    assert deployment.to_dict() == {
+    said = deployment.to_dict()
+    assert said | CONVENTIONS == said
+    assert {key: value for key, value in said.items() if key not in CONVENTIONS} == {
         "image_size": 64,
         "stride": 32,
         "opset": 17,
@@ -71,6 +74,7 @@ def test_the_file_says_itself_how_to_run_it(exported):
         "boxes": "cxcywh, letterboxed pixels",
         "input_name": "images",
         "output_name": "output0",
+        "input_shape": [1, 3, 64, 64],
     }
 
 

@@ -10,6 +10,31 @@ from perdure.errors import InvalidModel
 
 METADATA_KEY: Final = "perdure.deployment"
 PAD_VALUE: Final = 114  # the grey that Ultralytics pads with; the models have seen it in training
+DISPLAY_CONFIDENCE: Final = 0.25  # below it most detections are wrong: for showing, not evaluation
+# A detector is evaluated under the rules of `yolo val`, so that figures can be compared.
+NMS_IOU: Final = 0.7
+MAX_DETECTIONS: Final = 300  # per image, after suppression
+
+# What holds for every detector of ours, for those who run one without Perdure.
+CONVENTIONS: Final[dict[str, Any]] = {
+    "input": "float32; one image at a time, of exactly input_shape",
+    "resize": "scale = min(image_size / height, image_size / width), up or down; each side becomes "
+    "max(round(side * scale), 1); OpenCV INTER_LINEAR, no antialiasing",
+    "padding": "left = round((image_size - resized width) / 2 - 0.1), top likewise with the "
+    "height; an odd pixel goes to the right and the bottom",
+    "output": "float32, (1, 4 + classes, anchors): rows 0 to 3 are the box, then one score for "
+    "each class",
+    "scores": "0..1, after the sigmoid; each class on its own, no separate objectness",
+    "coordinates": "centre x, centre y, width, height in pixels of the padded image; in the "
+    "source image it is (x - left) / scale, (y - top) / scale, clipped to the image",
+    "suppression": {
+        "needed": True,
+        "kind": "greedy NMS, class by class",
+        "iou": NMS_IOU,
+        "max_detections": MAX_DETECTIONS,
+    },
+    "suggested_confidence": DISPLAY_CONFIDENCE,
+}
 
 
 @dataclass(frozen=True)
@@ -37,8 +62,13 @@ class Deployment:
     output_name: str = "output0"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return {**asdict(self), "classes": list(self.classes)}
+        """Return the fields, and what holds for every detector, as JSON values."""
+        return {
+            **asdict(self),
+            "classes": list(self.classes),
+            "input_shape": [1, 3, self.image_size, self.image_size],
+            **CONVENTIONS,
+        }
 
     def to_metadata(self) -> dict[str, str]:
         """Return the entries of an ONNX file's `metadata_props`."""

@@ -9,9 +9,8 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
 
-from perdure.detection.deployment import Deployment
+from perdure.detection.deployment import DISPLAY_CONFIDENCE, NMS_IOU, Deployment
 from perdure.detection.pipeline import (
-    NMS_IOU,
     Detections,
     decode,
     preprocess,
@@ -20,7 +19,6 @@ from perdure.detection.pipeline import (
 )
 from perdure.errors import InvalidInput, InvalidModel
 
-DISPLAY_CONFIDENCE = 0.25  # below it most detections are wrong: for showing, not for evaluation
 _ERRORS_ONLY = 3  # ONNX Runtime's severity; its warnings concern its own optimiser
 
 # What ONNX Runtime raises on a file that is damaged, empty, or not ONNX at all.

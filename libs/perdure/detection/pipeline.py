@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perdure.detection.boxes import box_iou
-from perdure.detection.deployment import PAD_VALUE
+from perdure.detection.deployment import MAX_DETECTIONS, NMS_IOU, PAD_VALUE
 from perdure.errors import InvalidInput
 
-# A detector is evaluated under the rules of `yolo val`, so that figures can be compared.
-EVALUATION_CONFIDENCE: Final = 0.001  # low, so that the precision-recall curve is complete
-NMS_IOU: Final = 0.7
-MAX_DETECTIONS: Final = 300  # per image, after suppression
+# As `yolo val` does: low, so that the precision-recall curve is complete.
+EVALUATION_CONFIDENCE: Final = 0.001
 MAX_CANDIDATES: Final = (
     30_000  # per image, before it: bounds the time of a network that fires everywhere
 )

@@ -5,6 +5,7 @@ Nothing here needs torch, so that the gateway can refuse a bad configuration at 
 
 import difflib
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -28,6 +29,14 @@ MAX_ADAMW_LR0: Final = (
 DEFAULT_NBS: Final = 16
 DEFAULT_CLOSE_MOSAIC: Final = 10
 DEFAULT_WARMUP_EPOCHS: Final = 3.0
+# A training that is all warm-up never trains at its learning rate: short ones found nothing.
+MAX_WARMUP_SHARE: Final = 1 / 3
+# What a value has to be, where its type says that badly.
+KINDS: Final = {
+    "device": "is none of auto, cpu and cuda:N, with the number N of a GPU from 0 to 99",
+    "workers": "is neither auto nor a whole number from 0 to 64",
+    "optimizer": "is neither AdamW nor SGD",
+}
 NEAREST_CUTOFF: Final = 0.5  # below this likeness a suggestion confuses more than it helps
 
 
@@ -35,7 +44,7 @@ def _known_model(name: str) -> str:
     if name not in MODELS:
         raise ValueError(
             "is not a known detector; weights files and paths are not taken, training starts from "
-            f"one of {', '.join(f'{family}{{n,s,m,l,x}}.yaml' for family in FAMILIES)}"
+            f"one of {', '.join(map(_family, FAMILIES))}"
         )
     return name
 
@@ -61,71 +70,141 @@ class TrainConfig(BaseModel):
         frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=()
     )
 
-    model: Annotated[str, AfterValidator(_known_model)] = "yolo11n.yaml"
-    epochs: int = Field(50, ge=1, le=10_000)
-    imgsz: Annotated[int, AfterValidator(_whole_strides)] = Field(
-        320, ge=MIN_IMGSZ_PX, le=MAX_IMGSZ_PX, description="side of the square input, pixels"
+    model: Annotated[str, AfterValidator(_known_model)] = Field(
+        "yolo11n.yaml",
+        description="architecture: yolo11, yolo12 or yolov8, then n, s, m, l or x for its size, "
+        "then .yaml; training starts from random weights, pretrained ones are not used",
     )
-    batch: int = Field(16, ge=1, le=1024, description="images per step, all devices together")
-    seed: int = Field(0, ge=0, le=2**31 - 1)
-    device: str = Field("auto", pattern=r"^(auto|cpu|cuda:\d{1,2})$")
+    epochs: int = Field(
+        50, ge=1, le=10_000, description="passes over the training images, at most; 1 to 10000"
+    )
+    imgsz: Annotated[int, AfterValidator(_whole_strides)] = Field(
+        320,
+        ge=MIN_IMGSZ_PX,
+        le=MAX_IMGSZ_PX,
+        description="side of the square input in pixels; 64 to 2048, a multiple of 32",
+    )
+    batch: int = Field(16, ge=1, le=1024, description="images per training step; 1 to 1024")
+    seed: int = Field(
+        0,
+        ge=0,
+        le=2**31 - 1,
+        description="of the first weights, the order of images, their augmentation and the split; "
+        "0 to 2147483647",
+    )
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda:\d{1,2})$",
+        description="where to train: auto (the first GPU if there is one), cpu, or cuda:N for GPU "
+        "number N from 0",
+    )
     workers: Literal["auto"] | Annotated[int, Field(ge=0, le=64)] = Field(
-        "auto", description="image loading processes; the result does not depend on it"
+        "auto",
+        description="image loading processes: auto or 0 to 64; the result does not depend on it",
     )
     val_ratio: float = Field(
-        0.2, gt=0, le=0.9, description="validation share of a data set that comes without a split"
+        0.2,
+        gt=0,
+        le=0.9,
+        description="validation share of a data set that comes without a split; above 0, to 0.9",
     )
 
-    optimizer: Literal["AdamW", "SGD"] = "AdamW"
-    lr0: float = Field(
-        default_factory=lambda data: LR0_BY_OPTIMIZER[data.get("optimizer", "AdamW")], gt=0, le=1
+    optimizer: Literal["AdamW", "SGD"] = Field(
+        "AdamW", description="AdamW, or SGD with Nesterov momentum"
     )
-    lrf: float = Field(0.01, gt=0, le=1, description="last learning rate as a share of lr0")
+    lr0: float = Field(
+        default_factory=lambda data: LR0_BY_OPTIMIZER[data.get("optimizer", "AdamW")],
+        gt=0,
+        le=1,
+        description="learning rate after the warm-up; above 0, to 1 (SGD) or 0.1 (AdamW)",
+    )
+    lrf: float = Field(
+        0.01, gt=0, le=1, description="last learning rate as a share of lr0; above 0, to 1"
+    )
     momentum: float = Field(
         default_factory=lambda data: MOMENTUM_BY_OPTIMIZER[data.get("optimizer", "AdamW")],
         ge=0,
         lt=1,
-        description="of SGD, or beta1 of AdamW",
+        description="momentum of SGD, or beta1 of AdamW; 0 to below 1",
     )
-    weight_decay: float = Field(0.0005, ge=0, le=1)
+    weight_decay: float = Field(
+        0.0005, ge=0, le=1, description="pull of the weights towards 0; 0 (none) to 1"
+    )
     warmup_epochs: float = Field(
-        default_factory=lambda data: min(DEFAULT_WARMUP_EPOCHS, float(data.get("epochs", 50))),
+        default_factory=lambda data: min(
+            DEFAULT_WARMUP_EPOCHS, data.get("epochs", 50) * MAX_WARMUP_SHARE
+        ),
         ge=0,
         le=1000,
+        description="epochs in which the learning rate rises to lr0; 0 (none) to 1000, of which a "
+        "third of all epochs takes effect at most",
     )
-    cos_lr: bool = Field(False, description="cosine instead of linear decay")
+    cos_lr: bool = Field(
+        False, description="learning rate falls as a cosine (true) or in a straight line (false)"
+    )
     nbs: int = Field(
         default_factory=lambda data: max(DEFAULT_NBS, data.get("batch", DEFAULT_NBS)),
         ge=1,
         le=4096,
-        description="images per optimizer step: gradients of round(nbs / batch) batches are summed",
+        description="images per optimizer step: gradients of round(nbs / batch) batches are "
+        "summed; 1 to 4096",
     )
     patience: int = Field(
-        20, ge=0, le=10_000, description="epochs without a better mAP50-95 before the end; 0: never"
+        20,
+        ge=0,
+        le=10_000,
+        description="epochs without a better mAP50-95 before training ends early; 0 (never) to "
+        "10000",
     )
 
-    box: Gain = 7.5
-    cls: Gain = 0.5
-    dfl: Gain = 1.5
+    box: Gain = Field(7.5, description="weight of the box overlap loss; 0 to 100")
+    cls: Gain = Field(0.5, description="weight of the class loss; 0 to 100")
+    dfl: Gain = Field(1.5, description="weight of the box edge (focal) loss; 0 to 100")
 
-    hsv_h: Share = 0.015
-    hsv_s: Share = 0.7
-    hsv_v: Share = 0.4
-    degrees: float = Field(0.0, ge=0, le=180)
-    translate: Share = 0.1
-    scale: float = Field(0.5, ge=0, lt=1)
-    shear: float = Field(0.0, ge=0, le=45)
-    perspective: float = Field(0.0, ge=0, le=0.001)
-    flipud: Share = 0.0
-    fliplr: Share = 0.5
-    mosaic: Share = 1.0
-    mixup: Share = 0.0
+    hsv_h: Share = Field(
+        0.015,
+        description="largest random shift of the hue, as a share of the colour circle; 0 to 1",
+    )
+    hsv_s: Share = Field(0.7, description="largest random change of saturation, a share; 0 to 1")
+    hsv_v: Share = Field(0.4, description="largest random change of brightness, a share; 0 to 1")
+    degrees: float = Field(
+        0.0, ge=0, le=180, description="largest random rotation either way, in degrees; 0 to 180"
+    )
+    translate: Share = Field(
+        0.1, description="largest random shift, as a share of the image's side; 0 to 1"
+    )
+    scale: float = Field(
+        0.5,
+        ge=0,
+        lt=1,
+        description="largest random change of size: 0.5 is from half to one and a half; 0 to "
+        "below 1",
+    )
+    shear: float = Field(
+        0.0, ge=0, le=45, description="largest random shear either way, in degrees; 0 to 45"
+    )
+    perspective: float = Field(
+        0.0, ge=0, le=0.001, description="strength of random perspective; 0 (none) to 0.001"
+    )
+    flipud: Share = Field(
+        0.0, description="chance that an image is turned upside down, as a mirror does; 0 to 1"
+    )
+    fliplr: Share = Field(0.5, description="chance that left and right are swapped; 0 to 1")
+    mosaic: Share = Field(
+        1.0, description="chance that an image is joined with three others; 0 to 1"
+    )
+    mixup: Share = Field(0.0, description="chance that an image is blended with another; 0 to 1")
     close_mosaic: int = Field(
         default_factory=lambda data: min(DEFAULT_CLOSE_MOSAIC, data.get("epochs", 50)),
         ge=0,
         le=10_000,
-        description="last epochs without mosaic and mixup",
+        description="last epochs, without mosaic and mixup; 0 to 10000, and to all epochs at most",
     )
+
+    @property
+    def effective_warmup_epochs(self) -> float:
+        """The warm-up that takes place: `warmup_epochs`, and a third of all epochs at most."""
+        return min(self.warmup_epochs, self.epochs * MAX_WARMUP_SHARE)
 
     @classmethod
     def keys(cls) -> list[str]:
@@ -141,7 +220,8 @@ class TrainConfig(BaseModel):
         """
         problems: list[dict[str, Any]] = []
         config: Self | None = None
-        good = dict(pairs)
+        good = {_as_text(key): value for key, value in pairs.items()}
+        pairs = dict(good)
         try:
             config = cls.model_validate(good)
         except ValidationError as error:
@@ -195,6 +275,11 @@ def _keys_of(problems: list[dict[str, Any]]) -> set[str]:
     return {problem["key"] for problem in problems}
 
 
+def _as_text(key: str) -> str:
+    """The key as UTF-8 can hold it: JSON allows half a surrogate pair, and no setting has one."""
+    return key.encode("utf-8", "backslashreplace").decode()
+
+
 def _problems(error: ValidationError, pairs: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One problem per key, in words for people."""
     problems: dict[str, dict[str, Any]] = {}
@@ -202,10 +287,7 @@ def _problems(error: ValidationError, pairs: Mapping[str, Any]) -> list[dict[str
         key = str(item["loc"][0])
         if key not in pairs:
             continue  # a default that could not be derived from a field that has its own problem
-        problem = _problem(item, pairs)
-        if key in problems:  # a field of two types: neither fits
-            problem["problem"] = f"{problems[key]['problem']}, or {problem['problem']}"
-        problems[key] = problem
+        problems[key] = _problem(item, pairs)  # a field of two types has two, with the same words
     return list(problems.values())
 
 
@@ -215,20 +297,58 @@ def _problem(item: Any, pairs: Mapping[str, Any]) -> dict[str, Any]:
     value = pairs.get(key)
     if item["type"] == "extra_forbidden":
         return _described(key, value, "is not a known name", _nearest(key, TrainConfig.keys()))
-    text = str(item["msg"]).removeprefix("Value error, ")
-    text = text[0].lower() + text[1:]
+    text = KINDS.get(key) or _in_words(item)
     return _described(key, value, text, _nearest_value(key, value))
+
+
+def _in_words(item: Any) -> str:
+    """Say what is wrong with a value, without the words of programmers."""
+    limits = item.get("ctx", {})
+    match item["type"]:
+        case "greater_than":
+            return f"is not above {limits['gt']:g}"
+        case "greater_than_equal":
+            return f"is below {limits['ge']:g}, the least that is allowed"
+        case "less_than":
+            return f"is not below {limits['lt']:g}"
+        case "less_than_equal":
+            return f"is above {limits['le']:g}, the most that is allowed"
+        case "float_parsing" | "float_type":
+            return "is not a number"
+        case "int_parsing" | "int_type" | "int_from_float" | "int_parsing_size":
+            return "is not a whole number"
+        case "finite_number":
+            return "is not a finite number"
+        case "bool_parsing" | "bool_type":
+            return "is neither true nor false"
+        case "string_type":
+            return "is not text"
+        case _:
+            return str(item["msg"]).removeprefix("Value error, ")
 
 
 def _nearest_value(key: str, value: Any) -> str | None:
     if key == "model":
-        return _nearest(str(value), MODELS)
+        return _nearest_model(str(value))
     if key == "optimizer":
         return _nearest(str(value), tuple(LR0_BY_OPTIMIZER))
     if key == "imgsz" and str(value).isdigit():
         strides = max(MIN_IMGSZ_PX // STRIDE_PX, round(int(value) / STRIDE_PX))
         return str(min(strides * STRIDE_PX, MAX_IMGSZ_PX))
     return None
+
+
+def _nearest_model(name: str) -> str | None:
+    """Give the most similar detector, or its whole family when `name` does not say which size."""
+    nearest = _nearest(name, MODELS)
+    sized = re.search(rf"\d[{''.join(SCALES)}](?![a-z])", name.lower())
+    if nearest is None or sized:
+        return nearest
+    return _family(nearest.removesuffix(".yaml")[:-1])
+
+
+def _family(name: str) -> str:
+    return f"{name}{{{','.join(SCALES)}}}.yaml"
 
 
 def _nearest(name: str, known: tuple[str, ...] | list[str]) -> str | None:

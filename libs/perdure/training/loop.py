@@ -13,6 +13,7 @@ from ultralytics.utils.torch_utils import ModelEMA
 from perdure.attempts.channel import Channel, Stopped
 from perdure.datasets.cache import LocalDataset
 from perdure.errors import AttemptError
+from perdure.training import journal
 from perdure.training.accounting import SampleCount
 from perdure.training.checkpoint import Best, Snapshot, StoredFile, export_best, write_checkpoint
 from perdure.training.config import TrainConfig
@@ -110,6 +111,7 @@ class Training:
         self._best: Best | None = None
         self._stopped = False
         self._saved_at = (0, 0)
+        journal.started(data, config, model, device=self._device, workers=self._workers)
 
     def restore(self, saved: Snapshot) -> None:
         """Take over the state of a checkpoint."""
@@ -133,6 +135,7 @@ class Training:
         self._best = saved.best
         self._stopped = saved.stopped
         self._saved_at = (saved.epoch, saved.step)
+        journal.resumed(saved, self._steps)
 
     def run(self) -> TrainResult:
         """Go on to the end. Raises as `train` does."""
@@ -226,22 +229,34 @@ class Training:
         """Validate the averaged weights, judge them, report, save."""
         ended = time.monotonic()
         metrics = self._validate()
-        means = [total / self._steps for total in self._loss_sums]
+        means = (total / self._steps for total in self._loss_sums)
+        losses = dict(zip(LOSS_NAMES, means, strict=True))
         settings = self._schedule.at((self._epoch + 1) * self._steps - 1)
         images = len(self._count)
         self._epoch, self._step = self._epoch + 1, 0
         self._loss_sums = [0.0, 0.0, 0.0]
         self._count = SampleCount()
         is_best = self._judge(metrics)
+        duration_s = time.monotonic() - started
         self._channel.epoch(
             epoch=self._epoch,
             epochs=self._config.epochs,
-            **dict(zip(LOSS_NAMES, means, strict=True)),
+            **losses,
             map50=metrics.map50,
             map50_95=metrics.map50_95,
             learning_rate=settings.lr,
             images=images,
-            duration_s=time.monotonic() - started,
+            duration_s=duration_s,
+        )
+        journal.epoch(
+            self._epoch,
+            self._config,
+            losses=losses,
+            metrics=metrics,
+            lr=settings.lr,
+            images=images,
+            duration_s=duration_s,
+            is_best=is_best,
         )
         self._save(best=is_best)
         self._progress.validated(time.monotonic() - ended)
@@ -277,6 +292,7 @@ class Training:
 
     def _stop_if_asked(self) -> None:
         if self._channel.stop_requested:
+            journal.stopping(epoch=self._epoch, step=self._step, steps=self._steps)
             if self._saved_at != (self._epoch, self._step):
                 self._save(best=False)
             raise Stopped
@@ -286,6 +302,7 @@ class Training:
         self._progress.phase("saving", epoch=min(self._epoch + 1, self._config.epochs))
         stored = write_checkpoint(self._folder, self._snapshot())
         self._saved_at = (self._epoch, self._step)
+        journal.saved(stored, epoch=self._epoch, step=self._step, steps=self._steps)
         self._channel.checkpoint(
             stored.path,
             digest=stored.digest,
@@ -328,6 +345,9 @@ class Training:
         best = self._best
         if best is None:
             raise AttemptError("unknown", "the training ended without a validated epoch")
+        if self._stopped:
+            journal.ended_early(best, self._config.patience)
+        journal.ended(self._epoch, best)
         return TrainResult(
             best=export_best(self._snapshot(), self._folder),
             best_epoch=best.epoch,

@@ -11,10 +11,13 @@ from torch.utils import deterministic
 from ultralytics.nn.tasks import DetectionModel
 from ultralytics.utils import ROOT
 
+from perdure.errors import AttemptError
 from perdure.training.config import MODELS, TrainConfig
 
 FOLDERS: Final = {"yolo11": "11", "yolo12": "12", "yolov8": "v8"}  # in Ultralytics' cfg/models
 FROZEN: Final = ".dfl"  # fixed integration weights, no parameters to learn
+# How torch says that there is no GPU, rather than one that cannot be used.
+NO_GPU_TEXTS: Final = ("Found no NVIDIA driver", "No CUDA GPUs are available")
 
 
 def new_model(name: str, classes: Sequence[str]) -> DetectionModel:
@@ -57,7 +60,34 @@ def use_threads(count: int) -> None:
 
 
 def device_of(config: TrainConfig) -> torch.device:
-    """Give the device to train on; "auto" is the first GPU where there is one."""
+    """Give the device to train on; "auto" is the first GPU where there is one.
+
+    Raises AttemptError(config_invalid) when the configuration names a device that this machine does
+    not have, and RuntimeError when it has one that cannot be used, such as under an old driver.
+    """
     if config.device == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    return torch.device(config.device)
+    device = torch.device(config.device)
+    if device.type == "cuda":
+        _check_gpu(device.index)
+    return device
+
+
+def _check_gpu(index: int) -> None:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if index < count:
+        return
+    if count:
+        raise AttemptError(
+            "config_invalid",
+            f"device=cuda:{index}: this machine has {count} CUDA devices, numbered from 0; "
+            "use device=auto",
+        )
+    if torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+        try:
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            # Anything else, such as a driver that is too old, is a fault of the machine.
+            if not any(text in str(error) for text in NO_GPU_TEXTS):
+                raise
+    raise AttemptError("config_invalid", "this machine has no CUDA device; use device=auto")

@@ -52,8 +52,7 @@ class Schedule:
         """Give the settings of step `step`, counted from 0 over all epochs."""
         config = self.config
         lr = config.lr0 * self._decay(step // self.steps)
-        warmup_epochs = min(config.warmup_epochs, config.epochs - 1)
-        warmup = round(warmup_epochs * self.steps)
+        warmup = round(config.effective_warmup_epochs * self.steps)
         if not warmup or step > warmup:
             return StepSettings(lr, lr, config.momentum, self.accumulate)
         span = [0, warmup]

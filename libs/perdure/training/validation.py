@@ -6,7 +6,7 @@ the exported file, by other code.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +27,7 @@ MIN_CONFIDENCE: Final = 0.001  # mAP integrates over all confidences; below this
 NMS_IOU: Final = 0.7
 MAX_DETECTIONS: Final = 300  # per image
 NO_TIME_LIMIT_S: Final = 3600.0  # NMS that gives up after seconds would make the mAP depend on load
+WHOLE_IMAGE: Final = (0, 0.5, 0.5, 1.0, 1.0)  # a box, letterboxed with the labels
 IOU_THRESHOLDS: Final = np.linspace(0.5, 0.95, 10)
 KEPT_IMAGES_BYTES: Final = 512 << 20  # a split that fits is decoded once and not every epoch
 
@@ -41,10 +42,14 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Truth:
-    """What is in one image: classes (m,), boxes (m, 4) left, top, right, bottom in input pixels."""
+    """What is in one image: classes (m,), boxes (m, 4) left, top, right, bottom in input pixels.
+
+    `frame` (4,) is the image itself within the padding, in the same form.
+    """
 
     classes: torch.Tensor
     boxes: torch.Tensor
+    frame: torch.Tensor
 
 
 ValidationBatch = tuple[torch.Tensor, list[Truth]]
@@ -62,10 +67,12 @@ class ValidationImages(Dataset[tuple[torch.Tensor, Truth]]):
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, Truth]:
         image = self._images[index]
-        sample: Any = self._letterbox({"img": decode(image.path), **labels_of(image)})
+        framed = replace(image, boxes=(*image.boxes, WHOLE_IMAGE))
+        sample: Any = self._letterbox({"img": decode(image.path), **labels_of(framed)})
         pixels = torch.from_numpy(np.ascontiguousarray(sample["img"].transpose(2, 0, 1)))
-        classes = torch.from_numpy(sample["cls"][:, 0])
-        return pixels, Truth(classes, torch.from_numpy(sample["instances"].bboxes))
+        classes = torch.from_numpy(sample["cls"][:-1, 0])
+        boxes = torch.from_numpy(sample["instances"].bboxes)
+        return pixels, Truth(classes, boxes[:-1], frame=boxes[-1])
 
 
 class ValidationSet:
@@ -144,8 +151,13 @@ def validate(
 
 
 def _compare(detections: torch.Tensor, truth: Truth) -> dict[str, Any]:
-    """Match one image's detections (n, 6), most confident first, with its truth."""
-    iou = box_iou(truth.boxes, detections[:, :4]).numpy()
+    """Match one image's detections (n, 6), most confident first, with its truth.
+
+    Boxes are clipped to the image first: so they are served, and so the published figure is
+    measured, which the best epoch is to have.
+    """
+    boxes = detections[:, :4].clamp(truth.frame[:2].repeat(2), truth.frame[2:].repeat(2))
+    iou = box_iou(truth.boxes, boxes).numpy()
     same_class = (truth.classes[:, None] == detections[None, :, 5]).numpy()
     wanted = truth.classes.numpy()
     return {

@@ -10,9 +10,9 @@ import cv2
 import perdure
 from perdure.artifacts.port import StoredObject
 from perdure.datasets.cache import LocalDataset
-from perdure.detection.deployment import Deployment
+from perdure.detection.deployment import MAX_DETECTIONS, NMS_IOU, Deployment
 from perdure.detection.metrics import Score
-from perdure.detection.pipeline import EVALUATION_CONFIDENCE, MAX_DETECTIONS, NMS_IOU
+from perdure.detection.pipeline import EVALUATION_CONFIDENCE
 from perdure.training.config import TrainConfig
 from perdure_publisher.job import PublishJob
 from perdure_publisher.verifying import (
@@ -57,6 +57,9 @@ def model_card(
         "metrics": metrics(score, deployment),
         "parity": {
             "images": parity.images,
+            "chosen": f"{parity.images} of {len(dataset.val)} validation images, spread evenly "
+            "over the split in its order",
+            "compared": list(parity.compared),
             "max_confidence_difference": parity.max_confidence_difference,
             "max_confidence_allowed": MAX_CONFIDENCE_DIFFERENCE,
             "max_box_difference_px": parity.max_box_difference_px,

@@ -35,9 +35,11 @@ def work(job: dict[str, Any], job_dir: Path, channel: Channel) -> Mapping[str, A
 def _publish(job: dict[str, Any], job_dir: Path, channel: Channel) -> Mapping[str, Any]:
     import torch
 
+    from perdure.training.journal import open_journal
     from perdure_publisher.job import read_job
     from perdure_publisher.publication import Publication
 
+    open_journal("perdure", "perdure_publisher")
     order = read_job(job)
     if order.threads:
         torch.set_num_threads(order.threads)

@@ -10,7 +10,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from perdure.datasets.cache import LocalImage
 from perdure.datasets.imaging import decode
-from perdure.detection.onnx_session import DISPLAY_CONFIDENCE, OnnxDetector
+from perdure.detection.deployment import DISPLAY_CONFIDENCE
+from perdure.detection.onnx_session import OnnxDetector
 from perdure_publisher.evaluating import labels_px
 from perdure_publisher.verifying import evenly
 
@@ -23,6 +24,9 @@ _FONT_PX: Final = 14
 _JPEG_QUALITY: Final = 90
 _PAPER: Final = (24, 26, 28)
 _LABEL: Final = (255, 255, 255)  # what a person had marked
+_LEGEND: Final = "white: label; colour: prediction with its confidence"
+_LEGEND_PX: Final = _FONT_PX + 2 * _GAP_PX  # the height of its strip, below the images
+_NOTHING: Final = f"no detections above {DISPLAY_CONFIDENCE:g}"
 # Told apart by eye, and by most people with colour-blindness (Okabe and Ito 2008).
 _COLOURS: Final = (
     (230, 159, 0),
@@ -42,32 +46,40 @@ def worth_showing(images: Sequence[LocalImage]) -> list[LocalImage]:
 
 
 def draw_preview(detector: OnnxDetector, images: Sequence[LocalImage]) -> bytes:
-    """Draw `images` (at least one) in a grid, as a JPEG file.
+    """Draw `images` (at least one) in a grid above a legend, as a JPEG file.
 
     Thick boxes with name and score are detections above DISPLAY_CONFIDENCE; thin white ones are the
-    labels.
+    labels. An image without detections says so.
     """
     assert images, "a preview needs at least one image"
     tiles = [_tile(detector, image) for image in images]
+    pictures = [tile for tile, _ in tiles]
     columns = min(COLUMNS, len(tiles))
     rows = -(-len(tiles) // columns)
-    width, height = max(tile.width for tile in tiles), max(tile.height for tile in tiles)
+    width, height = max(tile.width for tile in pictures), max(tile.height for tile in pictures)
     sheet = Image.new(
         "RGB",
-        (columns * (width + _GAP_PX) + _GAP_PX, rows * (height + _GAP_PX) + _GAP_PX),
+        (columns * (width + _GAP_PX) + _GAP_PX, rows * (height + _GAP_PX) + _LEGEND_PX),
         _PAPER,
     )
-    for index, tile in enumerate(tiles):
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(_FONT_PX)
+    draw.text((_GAP_PX, sheet.height - _FONT_PX - _GAP_PX), _LEGEND, fill=_LABEL, font=font)
+    for index, (tile, found) in enumerate(tiles):
         row, column = divmod(index, columns)
         left = _GAP_PX + column * (width + _GAP_PX) + (width - tile.width) // 2
         top = _GAP_PX + row * (height + _GAP_PX) + (height - tile.height) // 2
         sheet.paste(tile, (left, top))
+        if not found:
+            # On the sheet, as a narrow tile has no room for it; stroked, to be read on any picture.
+            at = (_GAP_PX + column * (width + _GAP_PX) + 4, top + 2)
+            draw.text(at, _NOTHING, fill=_LABEL, font=font, stroke_width=2, stroke_fill=_PAPER)
     out = io.BytesIO()
     sheet.save(out, format="JPEG", quality=_JPEG_QUALITY)
     return out.getvalue()
 
 
-def _tile(detector: OnnxDetector, image: LocalImage) -> Image.Image:
+def _tile(detector: OnnxDetector, image: LocalImage) -> tuple[Image.Image, int]:
+    """Draw an image with its labels and detections, and count the detections."""
     pixels = decode(image.path)
     height, width = pixels.shape[:2]
     zoom = TILE_PX / max(width, height)
@@ -85,7 +97,7 @@ def _tile(detector: OnnxDetector, image: LocalImage) -> Image.Image:
     ):
         name = detector.deployment.classes[int(kind)]
         _draw_detection(draw, tile, _corners(box), f"{name} {score:.2f}", int(kind))
-    return tile
+    return tile, len(found)
 
 
 def _draw_detection(

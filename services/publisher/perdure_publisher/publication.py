@@ -1,5 +1,6 @@
 """The publish stage from checkpoint to model card, one proven step after the other."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from perdure.detection.deployment import Deployment
 from perdure.detection.metrics import Score
 from perdure.detection.onnx_session import OnnxDetector
 from perdure.domain.failures import Failure
-from perdure.errors import AttemptError, InvalidModel
+from perdure.errors import AttemptError, DamagedObject, InvalidModel, StoreUnavailable
 from perdure.training.checkpoint import load_detector
 from perdure.training.config import TrainConfig
 from perdure_publisher.card import model_card
@@ -23,7 +24,16 @@ from perdure_publisher.evaluating import evaluate
 from perdure_publisher.exporting import export_onnx
 from perdure_publisher.job import PublishJob
 from perdure_publisher.preview import draw_preview, worth_showing
-from perdure_publisher.verifying import PARITY_IMAGES, Parity, evenly, verify
+from perdure_publisher.verifying import (
+    MAX_BOX_DIFFERENCE_PX,
+    MAX_CONFIDENCE_DIFFERENCE,
+    PARITY_IMAGES,
+    Parity,
+    evenly,
+    verify,
+)
+
+log = logging.getLogger(__name__)
 
 ONNX_FILE: Final = "model.onnx"
 WEIGHTS_FILE: Final = "weights.pt"
@@ -68,6 +78,8 @@ class Publication:
             created=self.now(),
         )
         self._register(card, files)
+        self._remove_resume_checkpoints()
+        log.info("registered as %s", self.job.model_id)
         return {
             "published": {
                 "model_id": self.job.model_id,
@@ -94,6 +106,16 @@ class Publication:
             )
         weights = self.folder / WEIGHTS_FILE
         self.store.get_file(job.checkpoint.key, weights, digest=job.checkpoint.digest)
+        log.info(
+            "downloaded: checkpoint %s of epoch %d, %.1f MB; data set %s, split %s, %d validation "
+            "images",
+            job.checkpoint.digest[:12],
+            job.best_epoch,
+            job.checkpoint.size_bytes / 1e6,
+            job.dataset_version[:12],
+            job.split_id[:12],
+            len(dataset.val),
+        )
         return dataset, load_detector(weights, device="cpu")
 
     def _export(
@@ -111,6 +133,15 @@ class Publication:
         path = self.folder / ONNX_FILE
         deployment = export_onnx(model, image_size=config.imgsz, classes=names, path=path)
         stored = self.store.put_file(self.job.key(ONNX_FILE), path)
+        log.info(
+            "exported: %s, %.1f MB, opset %d, %d x %d px, %d classes",
+            ONNX_FILE,
+            stored.size_bytes / 1e6,
+            deployment.opset,
+            deployment.image_size,
+            deployment.image_size,
+            len(names),
+        )
         self.channel.facts(
             {
                 "exported": {
@@ -139,6 +170,16 @@ class Publication:
             parity = verify(model, detector, images, self._counter("verifying", len(images)))
         except AttemptError as error:
             self._reject(Failure(error.failure), error.message)
+        log.info(
+            "verified: ONNX and PyTorch differ by %.2g in confidence (limit %g) and %.2g px in "
+            "boxes (limit %g) at most, on %d of %d validation images",
+            parity.max_confidence_difference,
+            MAX_CONFIDENCE_DIFFERENCE,
+            parity.max_box_difference_px,
+            MAX_BOX_DIFFERENCE_PX,
+            parity.images,
+            len(dataset.val),
+        )
         self.channel.facts(
             {
                 "verified": {
@@ -152,6 +193,13 @@ class Publication:
 
     def _evaluate(self, detector: OnnxDetector, dataset: LocalDataset) -> Score:
         score = evaluate(detector, dataset.val, self._counter("evaluating", len(dataset.val)))
+        log.info(
+            "evaluated: mAP50 %.4f, mAP50-95 %.4f on %d validation images, from %s",
+            score.map50,
+            score.map50_95,
+            score.images,
+            ONNX_FILE,
+        )
         by_class = zip(dataset.classes, score.by_class, strict=True)
         self.channel.facts(
             {
@@ -176,20 +224,38 @@ class Publication:
                 f"for {asked:.4f}: train longer, add or correct data, or lower the gate "
                 "(--min-map50)",
             )
+        if asked is None:
+            log.info("gate: none was asked for")
+        else:
+            log.info("gate: passed, mAP50 %.4f is not below %.4f", score.map50, asked)
 
     def _upload(
         self, detector: OnnxDetector, dataset: LocalDataset, onnx: StoredObject
     ) -> list[StoredObject]:
         self._step("uploading", 0, 3)
-        weights = self.store.put_file(self.job.key(WEIGHTS_FILE), self.folder / WEIGHTS_FILE)
+        weights = self._store_weights()
         self._step("uploading", 1, 3)
         shown = worth_showing(dataset.val)
         preview = self.store.put_bytes(self.job.key(PREVIEW_FILE), draw_preview(detector, shown))
         return [onnx, weights, preview]
 
+    def _store_weights(self) -> StoredObject:
+        """Store the checkpoint with the model, without sending its bytes once more."""
+        checkpoint = self.job.checkpoint
+        # It was read whole and checked in _download; what is copied must still be that.
+        weights = self.store.copy(checkpoint.key, self.job.key(WEIGHTS_FILE))
+        if weights.digest != checkpoint.digest:
+            raise DamagedObject(
+                f"object {checkpoint.key} has digest {weights.digest} now, and had "
+                f"{checkpoint.digest} before: it was replaced while it was being published"
+            )
+        return weights
+
     def _register(self, card: dict[str, Any], files: list[StoredObject]) -> None:
         self._step("uploading", 2, 3)
         stored = self.store.put_bytes(self.job.key(CARD_FILE), canonical_json(card).encode())
+        for file in (*files, stored):
+            log.info("uploaded: %s, %d bytes, blake3 %s", file.key, file.size_bytes, file.digest)
         self.channel.facts(
             {
                 "registered": {
@@ -204,8 +270,24 @@ class Publication:
             }
         )
 
+    def _remove_resume_checkpoints(self) -> None:
+        """Remove what the training would have resumed from.
+
+        This is safe: an accepted train stage never runs again, and further attempts to publish read
+        the best weights, which lie elsewhere. What cannot be removed now only takes up room.
+        """
+        try:
+            keys = [stored.key for stored in self.store.list(f"checkpoints/{self.job.task_id}/")]
+            for key in keys:
+                self.store.delete(key)
+        except StoreUnavailable as error:
+            log.warning("the checkpoints to resume from were not removed: %s", error)
+        else:
+            log.info("removed %d checkpoints to resume from, of no more use", len(keys))
+
     def _reject(self, failure: Failure, detail: str) -> NoReturn:
         """Record that the model must not be registered, and end the attempt."""
+        log.info("rejected (%s): %s", failure.value, detail)
         self.channel.facts(
             {
                 "rejected": {

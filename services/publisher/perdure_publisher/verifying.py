@@ -26,10 +26,15 @@ PARITY_IMAGES: Final = 64  # each compares thousands of anchors; more only costs
 class Parity:
     """How far the ONNX file is from PyTorch, at the worst anchor of all images compared."""
 
-    images: int
+    compared: tuple[str, ...]  # sample ids of the images
     max_confidence_difference: float
     max_box_difference_px: float
     worst_image: str  # its sample id
+
+    @property
+    def images(self) -> int:
+        """How many images were compared."""
+        return len(self.compared)
 
 
 def evenly(images: Sequence[LocalImage], count: int) -> list[LocalImage]:
@@ -80,7 +85,7 @@ def verify(
             worst, worst_image = excess, image.sample_id
         confidence, box_px = max(confidence, in_confidence), max(box_px, in_boxes)
     parity = Parity(
-        images=len(images),
+        compared=tuple(image.sample_id for image in images),
         max_confidence_difference=confidence,
         max_box_difference_px=box_px,
         worst_image=worst_image,

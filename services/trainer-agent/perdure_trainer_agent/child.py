@@ -12,11 +12,6 @@ from perdure.domain.failures import Failure
 from perdure.errors import AttemptError, DamagedCheckpoint, InvalidConfig, InvalidDataset
 from perdure.training.isolation import isolate
 
-# How long a thread spins for the others before it sleeps. By default (300,000) a step takes ten
-# times as long as soon as another process wants the same cores; without spinning, half as long
-# again on an idle machine. With this number both are within about a tenth of the better.
-SPIN_COUNT: Final = 1000
-
 # Torch gives these failures as plain RuntimeErrors: what their texts say, and what that means.
 _TEXTS: Final = (
     ("out of memory", Failure.DEVICE_OOM),
@@ -26,7 +21,6 @@ _TEXTS: Final = (
     ("driver version is insufficient", Failure.DRIVER_MISMATCH),
     ("driver on your system is too old", Failure.DRIVER_MISMATCH),
     ("no kernel image is available", Failure.DRIVER_MISMATCH),
-    ("Found no NVIDIA driver", Failure.DRIVER_MISMATCH),
 )
 
 
@@ -34,8 +28,6 @@ def work(job: dict[str, Any], job_dir: Path, channel: Channel) -> Mapping[str, A
     """Train as job.json says. Raises AttemptError with the failure's class, and Stopped."""
     channel.progress("starting")
     isolate(job_dir)  # before anything imports Ultralytics, which acts on import
-    # Read by the OpenMP library when torch loads it.
-    os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_COUNT))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for the same bits each time
     try:
         return _train(job, channel)
@@ -64,8 +56,10 @@ def _train(job: dict[str, Any], channel: Channel) -> Mapping[str, Any]:
     from perdure.datasets.cache import load_local
     from perdure.training.checkpoint import read_checkpoint
     from perdure.training.config import TrainConfig
+    from perdure.training.journal import open_journal
     from perdure.training.loop import train
 
+    open_journal("perdure")
     config = TrainConfig.from_canonical(job["config_json"])
     data = load_local(Path(job["dataset_dir"]))
     saved = None
@@ -75,7 +69,7 @@ def _train(job: dict[str, Any], channel: Channel) -> Mapping[str, Any]:
         except DamagedCheckpoint as error:
             # Never from the beginning without a word: hours of work may lie in an older one.
             raise AttemptError(
-                Failure.UNKNOWN,
+                Failure.CHECKPOINT_DAMAGED,
                 f"cannot resume: {error.message}. Offer the checkpoint before it.",
             ) from error
     channel.started(resumed_from_epoch=saved.epoch if saved else None)

@@ -33,6 +33,18 @@ def test_a_model_is_a_known_detector_and_never_a_file(name):
     assert problems_of({"model": name})["model"]["nearest"] == "yolo11n.yaml"
 
 
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("yolov99.yaml", "yolov8{n,s,m,l,x}.yaml"),
+        ("yolov8", "yolov8{n,s,m,l,x}.yaml"),
+        ("yolo11.yaml", "yolo11{n,s,m,l,x}.yaml"),
+    ],
+)
+def test_a_model_without_its_size_is_answered_with_its_family(name, family):
+    assert problems_of({"model": name})["model"]["nearest"] == family
+
+
 def test_an_image_size_is_a_multiple_of_the_stride():
     assert problems_of({"imgsz": "100"})["imgsz"]["nearest"] == "96"
 
@@ -45,6 +57,51 @@ def test_values_out_of_range_are_refused(key, value):
     assert set(problems_of({key: value})) == {key}
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("lr0", "abc", "is not a number"),
+        ("lr0", "nan", "is not a finite number"),
+        ("lr0", "0", "is not above 0"),
+        ("momentum", "1", "is not below 1"),
+        ("epochs", "0", "is below 1, the least that is allowed"),
+        ("epochs", "20000", "is above 10000, the most that is allowed"),
+        ("epochs", "2.5", "is not a whole number"),
+        ("cos_lr", "perhaps", "is neither true nor false"),
+        ("optimizer", "Adam", "is neither AdamW nor SGD"),
+        ("workers", "many", "is neither auto nor a whole number from 0 to 64"),
+        ("workers", "-1", "is neither auto nor a whole number from 0 to 64"),
+        (
+            "device",
+            "cuda",
+            "is none of auto, cpu and cuda:N, with the number N of a GPU from 0 to 99",
+        ),
+        ("model", 3, "is not text"),
+    ],
+)
+def test_a_problem_is_told_in_words(key, value, problem):
+    assert problems_of({key: value})[key]["problem"] == problem
+
+
+@pytest.mark.parametrize("key", TrainConfig.keys())
+def test_every_setting_is_described_in_a_line_with_its_range(key):
+    field = TrainConfig.model_fields[key]
+    assert field.description
+    assert "\n" not in field.description
+    for limit in (getattr(found, name, None) for found in field.metadata for name in ("ge", "le")):
+        assert limit is None or f"{limit:.12g}" in field.description, limit
+
+
+def test_it_is_said_that_training_starts_from_random_weights():
+    assert "random weights" in TrainConfig.model_fields["model"].description
+
+
+@pytest.mark.parametrize(("asked", "epochs", "effective"), [(3, 3, 1), (3, 30, 3), (0, 3, 0)])
+def test_warm_up_takes_a_third_of_the_epochs_at_most(asked, epochs, effective):
+    config = TrainConfig.from_pairs({"epochs": epochs, "warmup_epochs": asked})
+    assert config.effective_warmup_epochs == effective
+
+
 def test_values_that_contradict_each_other_are_refused():
     found = problems_of({"epochs": 2, "warmup_epochs": 3, "close_mosaic": 5, "lr0": 0.5})
     assert set(found) == {"warmup_epochs", "close_mosaic", "lr0"}
@@ -53,7 +110,7 @@ def test_values_that_contradict_each_other_are_refused():
 def test_defaults_follow_the_optimizer_and_the_length():
     sgd = TrainConfig(optimizer="SGD", epochs=2)
     assert (sgd.lr0, sgd.momentum) == (0.01, 0.937)
-    assert (sgd.warmup_epochs, sgd.close_mosaic) == (2, 2)
+    assert (sgd.warmup_epochs, sgd.close_mosaic) == (2 / 3, 2)
     assert TrainConfig(batch=64).nbs == 64
 
 
@@ -80,3 +137,8 @@ def test_the_configuration_needs_no_torch():
 
     code = "import sys, perdure.training.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_key_that_is_no_text_is_refused_like_any_unknown_one():
+    with pytest.raises(InvalidConfig, match="not a known name"):
+        TrainConfig.from_pairs({"\ud800": 1})

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from perdure.training.isolation import isolate
 isolate(Path(sys.argv[1]))
+import os
+print("spins", os.environ["GOMP_SPINCOUNT"])
 import ultralytics
 from perdure.datasets.imaging import decode_bytes
 from perdure.errors import InvalidDataset
@@ -25,3 +27,4 @@ def test_a_broken_image_is_refused_as_before(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "broken.bmp" in done.stdout
+    assert "spins 1000" in done.stdout  # of both children that compute with torch

@@ -1,9 +1,10 @@
 import pytest
 import torch
 
+from perdure.errors import AttemptError
 from perdure.training.checkpoint import weights_digest
 from perdure.training.config import TrainConfig
-from perdure.training.model import new_model, trainable_model
+from perdure.training.model import device_of, new_model, trainable_model
 
 
 @pytest.mark.parametrize("name", ["yolo11n.yaml", "yolo12n.yaml", "yolov8n.yaml"])
@@ -55,3 +56,52 @@ def test_a_batch_gives_a_loss_with_gradients_for_all_but_the_fixed_weights():
     loss.sum().backward()
     without = [name for name, weight in model.named_parameters() if weight.grad is None]
     assert all(".dfl." in name for name in without)
+
+
+def machine(monkeypatch, *, gpus: int, built: bool = True, refusal: str = "") -> None:
+    """Make torch see a machine with so many GPUs, or say why it sees none."""
+
+    def init() -> None:
+        raise RuntimeError(refusal)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: built)
+    monkeypatch.setattr(torch.cuda, "init", init)
+
+
+@pytest.mark.parametrize(
+    ("built", "refusal"),
+    [
+        pytest.param(False, "", id="torch for CPUs"),
+        pytest.param(True, "Found no NVIDIA driver on your system.", id="no driver"),
+        pytest.param(True, "No CUDA GPUs are available", id="hidden"),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_a_wrong_configuration(monkeypatch, built, refusal):
+    machine(monkeypatch, gpus=0, built=built, refusal=refusal)
+    with pytest.raises(AttemptError) as caught:
+        device_of(TrainConfig(device="cuda:0"))
+    assert caught.value.failure == "config_invalid"
+    assert caught.value.message == "this machine has no CUDA device; use device=auto"
+
+
+def test_a_gpu_number_that_is_not_there_is_a_wrong_configuration(monkeypatch):
+    machine(monkeypatch, gpus=2)
+    assert device_of(TrainConfig(device="cuda:1")) == torch.device("cuda:1")
+    with pytest.raises(AttemptError, match="has 2 CUDA devices, numbered from 0") as caught:
+        device_of(TrainConfig(device="cuda:2"))
+    assert caught.value.failure == "config_invalid"
+
+
+def test_a_driver_that_is_too_old_is_a_fault_of_the_machine(monkeypatch):
+    machine(monkeypatch, gpus=0, refusal="The NVIDIA driver on your system is too old")
+    with pytest.raises(RuntimeError, match="is too old"):
+        device_of(TrainConfig(device="cuda:0"))
+
+
+def test_auto_takes_the_first_gpu_or_the_cpu(monkeypatch):
+    machine(monkeypatch, gpus=0)
+    assert device_of(TrainConfig()) == torch.device("cpu")
+    machine(monkeypatch, gpus=1)
+    assert device_of(TrainConfig()) == torch.device("cuda:0")

@@ -32,9 +32,11 @@ def test_warm_up_raises_rate_momentum_and_accumulation():
     assert (end.lr, end.bias_lr, end.accumulate) == (0.01, 0.01, 4)
 
 
-def test_the_last_epoch_is_never_warm_up():
-    schedule = Schedule(TrainConfig(epochs=1, warmup_epochs=1, lr0=0.01), steps=5)
-    assert schedule.at(0).lr == 0.01
+def test_warm_up_ends_after_a_third_of_a_short_training():
+    config = TrainConfig(epochs=3, warmup_epochs=3, lr0=0.01, lrf=1.0)
+    schedule = Schedule(config, steps=4)
+    rates = [schedule.at(step).lr for step in range(3 * 4)]
+    assert rates == pytest.approx([0, 0.0025, 0.005, 0.0075] + [0.01] * 8)
 
 
 def test_weight_decay_follows_the_images_per_optimizer_step():
