@@ -1,7 +1,8 @@
-"""Wall time of a training attempt against `yolo train`: same set, same settings, same threads.
+"""Wall time of a training, and of a whole task, against `yolo train`: same set, same settings.
 
-Both run as processes of their own, in turns, start-up included. Prints one JSON line for each
-measure; run it with `python -m tests.bench.bench_training`.
+All run as processes of their own, in turns, start-up included. A whole task runs through a server:
+upload, import, training with its checkpoints, export, parity, evaluation, registration. Prints one
+JSON line for each measure; run it with `python -m tests.bench.bench_training`.
 """
 
 import json
@@ -18,6 +19,7 @@ from typing import Final
 from perdure.attempts.channel import JOB_FILE
 from perdure.datasets.cache import LocalDataset
 from perdure.training.config import TrainConfig
+from tests.builders.server import Server
 from tests.builders.training import local_birds
 
 ROUNDS: Final = 2
@@ -60,6 +62,15 @@ def ours(data: LocalDataset, folder: Path, threads: int | None) -> float:
     }
     (folder / JOB_FILE).write_text(json.dumps(job))
     return timed([sys.executable, "-m", "perdure_trainer_agent.child", str(folder)], folder, {})
+
+
+def task(source: Path, server: Server) -> float:
+    """Seconds of one task on a server that runs, from the upload to the registered model."""
+    started = time.monotonic()
+    upload = server.client.upload(source)
+    submitted = server.client.submit(name="bench", upload=upload, config=CONFIG.model_dump())
+    server.client.result(submitted.id)
+    return time.monotonic() - started
 
 
 def theirs(source: Path, folder: Path) -> float:
@@ -109,19 +120,25 @@ def main() -> None:
         root = Path(name)
         data = local_birds(root, images=IMAGES, size_px=SIZE_PX)
         source = root / "source"
+        server = Server(root / "server")
         runs: dict[str, Callable[[Path], float]] = {
             "same": lambda folder: ours(data, folder, THREADS),
             "peer": lambda folder: theirs(source, folder),
             "all": lambda folder: ours(data, folder, None),
+            "task": lambda _folder: task(source, server),
         }
         took: dict[str, list[float]] = {kind: [] for kind in runs}
-        for turn in range(ROUNDS):
-            for kind, run in runs.items():
-                took[kind].append(run(root / f"{kind}-{turn}"))
+        try:
+            for turn in range(ROUNDS):
+                for kind, run in runs.items():
+                    took[kind].append(run(root / f"{kind}-{turn}"))
+        finally:
+            server.end()
         # The least of a few runs: what other processes add to one is no property of the program.
         best = {kind: min(values) for kind, values in took.items()}
         say(f"training.wall.{THREADS}-threads", best["same"], best["peer"])
         say("training.wall.default-threads", best["all"], best["peer"])
+        say("task.wall", best["task"], best["peer"])
         spread = {kind: round(statistics.median(values), 2) for kind, values in took.items()}
         print(json.dumps({"name": "training.wall.medians", "unit": "s", **spread}), flush=True)
 
