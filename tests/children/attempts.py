@@ -57,4 +57,4 @@ def work(job: dict[str, Any], job_dir: Path, channel: Channel) -> Mapping[str, A
 
 
 if __name__ == "__main__":
-    sys.exit(run_child(work))
+    run_child(work)

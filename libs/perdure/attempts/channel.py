@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from perdure.errors import AttemptError, PerdureError
 
@@ -106,14 +106,24 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def run_child(work: Callable[[dict[str, Any], Path, Channel], Mapping[str, Any]]) -> int:
-    """Run `work(job, job_dir, channel)` as the whole life of a child process and return its exit
-    code.
+Work = Callable[[dict[str, Any], Path, Channel], Mapping[str, Any]]
+
+
+def run_child(work: Work) -> NoReturn:
+    """Run `work(job, job_dir, channel)` as the whole life of a child process, and end it.
 
     `work` returns the result, or raises AttemptError (with its failure class), Stopped, or
     anything else, which is reported as the failure class "unknown" with the last line of its
     traceback; the traceback goes to the log.
     """
+    code = _run(work)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # What there was to say is said. Taking a process with torch in it apart takes a second.
+    os._exit(code)
+
+
+def _run(work: Work) -> int:
     _die_with_parent()
     job_dir = Path(sys.argv[1])
     job = json.loads((job_dir / JOB_FILE).read_text(encoding="utf-8"))

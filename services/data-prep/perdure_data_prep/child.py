@@ -1,7 +1,6 @@
 """One prepare attempt, as a process of its own: `python -u -m perdure_data_prep.child JOB_DIR`."""
 
 import errno
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -80,4 +79,4 @@ class _Reporter:
 
 
 if __name__ == "__main__":
-    sys.exit(run_child(work))
+    run_child(work)

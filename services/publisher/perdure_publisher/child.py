@@ -1,7 +1,6 @@
 """The process of one publish attempt: `python -u -m perdure_publisher.child JOB_DIR`."""
 
 import errno
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,4 +53,4 @@ def _publish(job: dict[str, Any], job_dir: Path, channel: Channel) -> Mapping[st
 
 
 if __name__ == "__main__":
-    sys.exit(run_child(work))
+    run_child(work)

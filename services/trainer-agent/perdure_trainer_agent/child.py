@@ -2,7 +2,6 @@
 
 import errno
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -93,4 +92,4 @@ def _train(job: dict[str, Any], channel: Channel) -> Mapping[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_child(work))
+    run_child(work)
