@@ -31,7 +31,6 @@ from perdure.errors import InvalidInput, NotFound, TaskFailed, Unavailable
 LONG_REPLY_TIMEOUT_S: Final = 900.0
 READ_BYTES: Final = 1024 * 1024
 LOG_POLL_S: Final = 1.0
-MAX_CARD_BYTES: Final = 16 * 1024 * 1024
 
 # Called with the bytes sent or received so far, and the bytes there are.
 OnProgress = Callable[[int, int], None]

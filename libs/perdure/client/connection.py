@@ -10,7 +10,7 @@ import httpx
 
 from perdure.client.address import server_url
 from perdure.client.problems import error_from
-from perdure.errors import InvalidSetting, PerdureError, ServerUnreachable, Unavailable
+from perdure.errors import InvalidSetting, ServerUnreachable, Unavailable
 
 CONNECT_TIMEOUT_S: Final = 5.0
 REPLY_TIMEOUT_S: Final = 60.0
@@ -128,8 +128,3 @@ def _timeout(reply_timeout_s: float) -> httpx.Timeout:
 
 def _given(params: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (params or {}).items() if value not in (None, "")}
-
-
-def is_outage(error: PerdureError) -> bool:
-    """Whether waiting may help: the server, or something behind it, does not answer."""
-    return isinstance(error, Unavailable)

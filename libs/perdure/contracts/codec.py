@@ -1,6 +1,5 @@
 """Events to and from canonical JSON (in the log) and binary protobuf (on the wire)."""
 
-import json
 from functools import cache
 from typing import Any
 
@@ -47,11 +46,6 @@ def event_class(event_type: str) -> type[Message]:
 def from_json(event_type: str, text: str) -> Message:
     """The event that `to_json` wrote. Fields that this version does not know are passed over."""
     return json_format.Parse(text, event_class(event_type)(), ignore_unknown_fields=True)
-
-
-def from_dict(event_type: str, value: dict[str, Any]) -> Message:
-    """The event that `to_dict` gave."""
-    return from_json(event_type, json.dumps(value))
 
 
 def to_envelope(event: RecordedEvent) -> envelope_pb2.Envelope:

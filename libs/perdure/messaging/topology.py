@@ -9,7 +9,6 @@ WORK: Final = "perdure.work"  # assignments and cancels; routing key: worker id
 REPORTS: Final = "perdure.reports"  # routing key: stage
 TELEMETRY: Final = "perdure.telemetry"  # routing key: worker id
 
-EXCHANGES: Final = (EVENTS, WORK, REPORTS, TELEMETRY)
 
 SCHEDULER_REPORTS: Final = Queue("scheduler.reports", REPORTS, ("#",))
 SCHEDULER_HEARTBEATS: Final = Queue("scheduler.heartbeats", TELEMETRY, ("#",))

@@ -110,7 +110,6 @@ class Worker:
         self._outbox = Outbox(bus)
         self._running: dict[AttemptKey, _Running] = {}
         self._last_reports: dict[AttemptKey, work_pb2.Report] = {}
-        self._sequences: dict[AttemptKey, int] = {}
         self._draining = False
         self._beat = asyncio.Event()
 
@@ -193,7 +192,6 @@ class Worker:
         finally:
             # Whatever happened: no heartbeat names it any more, and the scheduler offers it again.
             del self._running[key]
-            self._sequences.pop(key, None)
             self._beat.set()
 
     async def _ending(self, context: AttemptContext) -> Ending:
@@ -209,8 +207,6 @@ class Worker:
     def _report(
         self, assignment: work_pb2.Assignment, body: ReportBody, ending: Ending | None = None
     ) -> work_pb2.Report:
-        key = (assignment.task_id, assignment.fence)
-        self._sequences[key] = self._sequences.get(key, 0) + 1
         body.fence = assignment.fence
         report = work_pb2.Report(
             id=self._new_id(),
@@ -219,7 +215,6 @@ class Worker:
             fence=assignment.fence,
             worker_id=self._settings.worker_id,
             incarnation=self._incarnation,
-            sequence=self._sequences[key],
             time=self._clock.now(),
             findings=ending.findings if ending else None,
             model=ending.model if ending else None,

@@ -80,14 +80,13 @@ class CancelAttempt(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("id", "task_id", "stage", "fence", "worker_id", "incarnation", "sequence", "time", "started", "epoch", "checkpoint", "failed", "succeeded", "findings", "model")
+    __slots__ = ("id", "task_id", "stage", "fence", "worker_id", "incarnation", "time", "started", "epoch", "checkpoint", "failed", "succeeded", "findings", "model")
     ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
-    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -102,7 +101,6 @@ class Report(_message.Message):
     fence: int
     worker_id: str
     incarnation: str
-    sequence: int
     time: str
     started: _events_pb2.AttemptStarted
     epoch: _events_pb2.EpochCompleted
@@ -111,7 +109,7 @@ class Report(_message.Message):
     succeeded: _events_pb2.AttemptSucceeded
     findings: Findings
     model: ModelFacts
-    def __init__(self, id: _Optional[str] = ..., task_id: _Optional[str] = ..., stage: _Optional[str] = ..., fence: _Optional[int] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., sequence: _Optional[int] = ..., time: _Optional[str] = ..., started: _Optional[_Union[_events_pb2.AttemptStarted, _Mapping]] = ..., epoch: _Optional[_Union[_events_pb2.EpochCompleted, _Mapping]] = ..., checkpoint: _Optional[_Union[_events_pb2.CheckpointSaved, _Mapping]] = ..., failed: _Optional[_Union[_events_pb2.AttemptFailed, _Mapping]] = ..., succeeded: _Optional[_Union[_events_pb2.AttemptSucceeded, _Mapping]] = ..., findings: _Optional[_Union[Findings, _Mapping]] = ..., model: _Optional[_Union[ModelFacts, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., task_id: _Optional[str] = ..., stage: _Optional[str] = ..., fence: _Optional[int] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., time: _Optional[str] = ..., started: _Optional[_Union[_events_pb2.AttemptStarted, _Mapping]] = ..., epoch: _Optional[_Union[_events_pb2.EpochCompleted, _Mapping]] = ..., checkpoint: _Optional[_Union[_events_pb2.CheckpointSaved, _Mapping]] = ..., failed: _Optional[_Union[_events_pb2.AttemptFailed, _Mapping]] = ..., succeeded: _Optional[_Union[_events_pb2.AttemptSucceeded, _Mapping]] = ..., findings: _Optional[_Union[Findings, _Mapping]] = ..., model: _Optional[_Union[ModelFacts, _Mapping]] = ...) -> None: ...
 
 class Findings(_message.Message):
     __slots__ = ("imported", "rejected")
