@@ -6,20 +6,32 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Put `data` at `path`, replacing what was there. Raises OSError; then nothing has changed."""
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A temporary file to write, which becomes `path` when the block ends without an error.
+
+    It replaces what was there, and is on disk before the name appears. After any error nothing has
+    changed. Raises OSError.
+    """
     temporary = temporary_beside(path)
     try:
         with temporary.open("xb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Put `data` at `path`, replacing what was there. Raises OSError; then nothing has changed."""
+    with new_file(path) as file:
+        file.write(data)
 
 
 def write_text(path: Path, text: str) -> None:

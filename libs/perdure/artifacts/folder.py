@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 
 from blake3 import blake3
 
-from perdure.artifacts.files import make_folder, sync_folder, temporary_beside
+from perdure.artifacts.files import make_folder, new_file, sync_folder
 from perdure.artifacts.hashing import CHUNK_BYTES, digest_bytes
 from perdure.artifacts.keys import checked_key, checked_prefix
 from perdure.artifacts.port import StoredObject
@@ -75,20 +75,12 @@ class FolderStore:
     def get_file(self, key: str, path: Path, *, digest: str | None = None) -> StoredObject:
         """See ObjectStore. Raises OSError when `path` cannot be written."""
         found, source = self._open(key)
-        temporary = temporary_beside(path)
-        try:
-            with source, temporary.open("xb") as target:
-                hasher = blake3()
-                while chunk := source.read(CHUNK_BYTES):
-                    hasher.update(chunk)
-                    target.write(chunk)
-                _compare(found, hasher.hexdigest(), digest)
-                target.flush()
-                os.fsync(target.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        with source, new_file(path) as target:
+            hasher = blake3()
+            while chunk := source.read(CHUNK_BYTES):
+                hasher.update(chunk)
+                target.write(chunk)
+            _compare(found, hasher.hexdigest(), digest)
         return found
 
     def open(self, key: str) -> BinaryIO:

@@ -5,7 +5,6 @@ a seal: SEAL_MARK and the BLAKE3 digest of all bytes before it. No file runs cod
 """
 
 import io
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -13,7 +12,7 @@ from typing import Any, BinaryIO, Final
 import torch
 from blake3 import blake3
 
-from perdure.artifacts.files import make_folder, sync_folder, temporary_beside
+from perdure.artifacts.files import make_folder, new_file
 from perdure.artifacts.hashing import digest_file
 from perdure.errors import DamagedCheckpoint
 from perdure.training.config import TrainConfig
@@ -193,21 +192,13 @@ class _SealingWriter:
 
 
 def _write(path: Path, state: State) -> StoredFile:
-    temporary = temporary_beside(path)
-    try:
-        with temporary.open("xb") as file:
-            writer = _SealingWriter(file)
-            try:
-                torch.save(_on_host(state), writer)  # type: ignore[arg-type]  # it only writes
-            except RuntimeError as error:
-                raise writer.error or error from error
-            digest = writer.seal()
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with new_file(path) as file:
+        writer = _SealingWriter(file)
+        try:
+            torch.save(_on_host(state), writer)  # type: ignore[arg-type]  # it only writes
+        except RuntimeError as error:
+            raise writer.error or error from error
+        digest = writer.seal()
     if digest_file(path) != digest:
         raise DamagedCheckpoint(f"{path}: the disk gave back other bytes than were written to it")
     return StoredFile(path, digest, writer.size_bytes)
