@@ -21,7 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-from perdure.errors import AttemptError, PerdureError
+from perdure.domain.failures import failure_behind
+from perdure.errors import PerdureError
 
 CHANNEL_VARIABLE: Final = "PERDURE_CHANNEL_FD"
 JOB_FILE: Final = "job.json"
@@ -139,19 +140,16 @@ def _run(work: Work) -> int:
         channel.result(work(job, job_dir, channel))
     except Stopped:
         return STOPPED
-    except AttemptError as error:
-        traceback.print_exc()
-        channel.failed(error.failure, error.message)
-        return 1
-    except PerdureError as error:
-        traceback.print_exc()
-        channel.failed("unreachable" if error.status == 503 else "unknown", error.message)
-        return 1
     except Exception as error:  # noqa: BLE001  the boundary of the process: recorded with its class
         traceback.print_exc()
-        channel.failed("unknown", f"{type(error).__name__}: {error}")
+        said = error.message if isinstance(error, PerdureError) else _in_a_line(error)
+        channel.failed(failure_behind(error), said)
         return 1
     return 0
+
+
+def _in_a_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _die_with_parent() -> None:

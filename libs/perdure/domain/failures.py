@@ -1,9 +1,12 @@
 """Why attempts fail, and what follows from it. Each class names its policy once, here."""
 
+import errno
 import signal
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from perdure.errors import AttemptError, Unavailable
 
 
 class Failure(StrEnum):
@@ -125,3 +128,21 @@ def failure_of(name: str) -> Failure:
         return Failure(name)
     except ValueError:
         return Failure.UNKNOWN
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether a disk, or what one may use of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def failure_behind(error: Exception) -> Failure:
+    """The class of an attempt that ended in `error`."""
+    match error:
+        case AttemptError():
+            return failure_of(error.failure)
+        case Unavailable():
+            return Failure.UNREACHABLE
+        case OSError() if is_disk_full(error):
+            return Failure.DISK_FULL
+        case _:
+            return Failure.UNKNOWN

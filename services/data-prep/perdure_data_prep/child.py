@@ -1,6 +1,5 @@
 """One prepare attempt, as a process of its own: `python -u -m perdure_data_prep.child JOB_DIR`."""
 
-import errno
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -9,7 +8,7 @@ from typing import Any, Final
 
 from perdure.artifacts import StoredObject, open_store
 from perdure.attempts.channel import Channel, Stopped, run_child
-from perdure.domain.failures import Failure
+from perdure.domain.failures import Failure, is_disk_full
 from perdure.errors import AttemptError, DamagedObject, InvalidDataset, InvalidInput, NotFound
 from perdure_data_prep import journal
 from perdure_data_prep.importing import Prepared, Rejected, import_archive, prepare_version
@@ -28,7 +27,7 @@ def work(job: dict[str, Any], job_dir: Path, channel: Channel) -> Mapping[str, A
     except InvalidInput as error:
         raise AttemptError(Failure.CONFIG_INVALID, error.message) from error
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_disk_full(error):
             raise
         detail = f"the disk of {job_dir} is full: free some space on this node"
         raise AttemptError(Failure.DISK_FULL, detail) from error

@@ -1,18 +1,15 @@
 """The process of one publish attempt: `python -u -m perdure_publisher.child JOB_DIR`."""
 
-import errno
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from perdure.artifacts import open_store
 from perdure.attempts.channel import Channel, run_child
-from perdure.domain.failures import Failure
+from perdure.domain.failures import Failure, is_disk_full
 from perdure.errors import AttemptError, InvalidDataset
 from perdure.training.isolation import isolate
-
-_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def work(job: dict[str, Any], job_dir: Path, channel: Channel) -> Mapping[str, Any]:
@@ -26,7 +23,7 @@ def work(job: dict[str, Any], job_dir: Path, channel: Channel) -> Mapping[str, A
     except MemoryError as error:
         raise AttemptError(Failure.HOST_OOM, "the host's memory did not suffice") from error
     except OSError as error:
-        if error.errno not in _DISK_FULL:
+        if not is_disk_full(error):
             raise
         raise AttemptError(Failure.DISK_FULL, f"no space left while publishing: {error}") from error
 

@@ -1,13 +1,12 @@
 """The process of one training attempt: `python -u -m perdure_trainer_agent.child JOB_DIR`."""
 
-import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from perdure.attempts.channel import Channel, run_child
-from perdure.domain.failures import Failure
+from perdure.domain.failures import Failure, is_disk_full
 from perdure.errors import AttemptError, DamagedCheckpoint, InvalidConfig, InvalidDataset
 from perdure.training.isolation import isolate
 
@@ -45,7 +44,7 @@ def work(job: dict[str, Any], job_dir: Path, channel: Channel) -> Mapping[str, A
 
 def failure_of(error: Exception) -> Failure | None:
     """Give the failure class of an error of the system or of torch, or None when it has none."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and is_disk_full(error):
         return Failure.DISK_FULL
     text = str(error)
     return next((failure for part, failure in _TEXTS if part in text), None)
