@@ -1,4 +1,4 @@
-"""Waiting for one of several things."""
+"""Waiting: for one of several things, or not for too long."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -19,3 +19,12 @@ async def first_of(*coroutines: Coroutine[Any, Any, Any]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
     for task in done:
         task.result()
+
+
+async def set_within(event: asyncio.Event, timeout_s: float) -> bool:
+    """Wait until `event` is set; False when `timeout_s` passed first."""
+    try:
+        await asyncio.wait_for(event.wait(), timeout_s)
+    except TimeoutError:
+        return False
+    return True

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from perdure.contracts.v1 import events_pb2, work_pb2
-from perdure.domain.failures import Failure, failure_of
+from perdure.domain.failures import Failure, failure_behind
 from perdure.errors import BusUnavailable
 from perdure.messaging import topology
 from perdure.messaging.port import Bus, Consumer, Delivery
 from perdure.runtime.clock import Clock, NewId
 from perdure.runtime.messages import unwrap, wrap
 from perdure.runtime.outbox import Outbox
+from perdure.runtime.waiting import set_within
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +203,7 @@ class Worker:
         except Exception as error:
             task_id = context.assignment.task_id
             log.exception("the attempt failed in the worker", extra={"task": task_id})
-            return failed_ending(_failure_of(error), f"{type(error).__name__}: {error}")
+            return failed_ending(failure_behind(error), f"{type(error).__name__}: {error}")
 
     def _report(
         self, assignment: work_pb2.Assignment, body: ReportBody, ending: Ending | None = None
@@ -234,10 +235,7 @@ class Worker:
                 )
             except BusUnavailable as error:
                 log.warning("heartbeat not sent: %s", error)
-            try:
-                await asyncio.wait_for(self._beat.wait(), HEARTBEAT_S)
-            except TimeoutError:
-                continue
+            await set_within(self._beat, HEARTBEAT_S)
 
     def _heartbeat(self) -> work_pb2.Heartbeat:
         settings = self._settings
@@ -266,14 +264,3 @@ def failed_ending(failure: Failure, detail: str) -> Ending:
     # Names of files may hold what is no text: a report can only carry text.
     text = detail.encode("utf-8", "backslashreplace").decode()
     return Ending(events_pb2.AttemptFailed(failure=failure, detail=text))
-
-
-def _failure_of(error: Exception) -> Failure:
-    failure = getattr(error, "failure", None)
-    if isinstance(failure, str):
-        return failure_of(failure)
-    if getattr(error, "status", None) == 503:
-        return Failure.UNREACHABLE
-    if isinstance(error, OSError) and error.errno == 28:
-        return Failure.DISK_FULL
-    return Failure.UNKNOWN

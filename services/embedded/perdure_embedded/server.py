@@ -13,7 +13,6 @@ from typing import Final
 
 from perdure.artifacts import open_store
 from perdure.artifacts.port import ObjectStore
-from perdure.attempts.supervisor import STOP_GRACE_S
 from perdure.domain.task import Stage
 from perdure.eventlog.port import EventLog, ReadModels
 from perdure.eventlog.postgres import open_postgres
@@ -22,6 +21,7 @@ from perdure.messaging.local import LocalBus
 from perdure.runtime.attempt import AttemptSettings, Craft, child_worker
 from perdure.runtime.clock import SystemClock, new_id
 from perdure.runtime.embedded_postgres import EmbeddedPostgres
+from perdure.runtime.waiting import set_within
 from perdure.runtime.worker import Worker, WorkerSettings
 from perdure_data_prep.craft import preparing
 from perdure_embedded.folder import DataFolder
@@ -141,7 +141,7 @@ class EmbeddedServer:
         return child_worker(
             WorkerSettings(f"{node}-{WORKER_NAMES[stage]}", (stage,), capacity=1),
             craft,
-            AttemptSettings(self._folder.work, min(CHILD_STOP_S, STOP_GRACE_S)),
+            AttemptSettings(self._folder.work, CHILD_STOP_S),
             bus=ports.bus,
             store=ports.store,
             clock=self._clock,
@@ -166,10 +166,7 @@ async def _keep_postgres(postgres: EmbeddedPostgres, stopping: asyncio.Event) ->
         if postgres.pid is None:
             log.error("PostgreSQL has died: it is started again")
             await asyncio.to_thread(postgres.start)
-        try:
-            await asyncio.wait_for(stopping.wait(), POSTGRES_POLL_S)
-        except TimeoutError:
-            continue
+        await set_within(stopping, POSTGRES_POLL_S)
 
 
 async def _kept_running(

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from perdure.contracts.envelope import RecordedEvent
 from perdure.contracts.v1 import events_pb2
+from perdure.domain.dataset import dataset_stream
+from perdure.domain.model import model_stream
 from perdure.domain.task import from_json, task_stream, to_json
 from perdure.domain.task_evolution import evolve
 from perdure.eventlog.projector import Fold
@@ -12,7 +14,7 @@ from perdure_gateway.context import DATASETS, MODELS, TASKS
 from perdure_gateway.wire import to_plain
 
 Body = dict[str, Any]
-MODEL_STREAMS: Final = "model-"
+MODEL_STREAMS: Final = model_stream("")
 
 
 def fold_task(body: Body | None, event: RecordedEvent) -> Body:
@@ -55,7 +57,8 @@ def _key(prefix: str, event: RecordedEvent) -> str | None:
 
 def _dataset_key(event: RecordedEvent) -> str | None:
     # A rejection says nothing about a version: there is none.
-    return _key("dataset-", event) if isinstance(event.data, events_pb2.DatasetImported) else None
+    imported = isinstance(event.data, events_pb2.DatasetImported)
+    return _key(dataset_stream(""), event) if imported else None
 
 
 PROJECTIONS: Final[dict[str, Fold]] = {

@@ -5,7 +5,6 @@ at any time, so that it may be killed at any time.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -24,7 +23,7 @@ from perdure.messaging import topology
 from perdure.messaging.port import Bus, Delivery
 from perdure.runtime.clock import Clock, NewId
 from perdure.runtime.messages import unwrap, wrap
-from perdure.runtime.waiting import first_of
+from perdure.runtime.waiting import first_of, set_within
 from perdure_scheduler.assignments import assignment_of
 from perdure_scheduler.tasks import SOURCE, SideFact, Tasks
 from perdure_scheduler.workers import LEASE_S, Workers, WorkerView
@@ -55,7 +54,7 @@ class Scheduler:
         """Schedule until `stopping` is set."""
         self._stopping = stopping
         try:
-            await self._patiently(self._catch_up)
+            await self._patiently(self._tasks.catch_up)
             await self._serve(stopping)
         except Unavailable as error:
             log.warning("stopped while waiting: %s", error)
@@ -99,11 +98,7 @@ class Scheduler:
                 return
 
     async def _pause(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), UNAVAILABLE_PAUSE_S)
-
-    async def _catch_up(self) -> None:
-        await self._tasks.catch_up()
+        await set_within(self._stopping, UNAVAILABLE_PAUSE_S)
 
     async def _tick(self) -> None:
         now = self._clock.monotonic()
@@ -136,7 +131,8 @@ class Scheduler:
             lost = events_pb2.WorkerLost(
                 worker_id=attempt.worker_id, incarnation=view.incarnation, detail=detail
             )
-            await self._record_worker(attempt.worker_id, lost)
+            known = await self._log.read_stream(worker_stream(attempt.worker_id))
+            await self._record_worker(lost, version=len(known))
             self._workers.forget(attempt.worker_id)
         await self._lose(state, attempt, detail, silent_s)
 
@@ -246,13 +242,12 @@ class Scheduler:
             data = event.data
             if isinstance(data, events_pb2.WorkerRegistered) and is_same(data, registration):
                 return
-        await self._record_worker(registration.worker_id, registration)
+        await self._record_worker(registration, version=len(known))
 
     async def _record_worker(
-        self, worker_id: str, body: events_pb2.WorkerRegistered | events_pb2.WorkerLost
+        self, body: events_pb2.WorkerRegistered | events_pb2.WorkerLost, *, version: int
     ) -> None:
-        stream = worker_stream(worker_id)
-        version = len(await self._log.read_stream(stream))
+        stream = worker_stream(body.worker_id)
         event = NewEvent(
             id=self._new_id(),
             data=body,
@@ -264,7 +259,7 @@ class Scheduler:
         try:
             await self._log.append(StreamAppend(stream, version, (event,)))
         except VersionConflict:
-            log.info("another scheduler recorded the same worker", extra={"worker": worker_id})
+            log.info("another scheduler recorded the same worker", extra={"worker": body.worker_id})
 
     async def _on_report(self, delivery: Delivery) -> None:
         report = unwrap(delivery.message, work_pb2.Report)

@@ -13,6 +13,7 @@ from perdure.attempts.supervisor import Line
 from perdure.contracts.v1 import events_pb2, work_pb2
 from perdure.datasets.cache import materialise
 from perdure.domain.failures import Failure
+from perdure.domain.task import KEPT_CHECKPOINTS
 from perdure.errors import AttemptError, DamagedObject, NotFound, StoreUnavailable
 from perdure.runtime.attempt import CheckStop, Craft
 from perdure.runtime.worker import AttemptContext
@@ -22,8 +23,6 @@ log = logging.getLogger(__name__)
 CHILD_MODULE: Final = "perdure_trainer_agent.child"
 # Between two tries to store a checkpoint: the training goes on meanwhile.
 STORE_RETRY_S: Final = 5.0
-# The newest, and the one before it should the newest turn out damaged.
-KEPT_CHECKPOINTS: Final = 2
 
 
 class Training:
