@@ -13,6 +13,7 @@ from perdure.domain.task_evolution import replay
 from perdure.eventlog.memory import MemoryLog, MemoryReadModels
 from perdure.eventlog.port import StreamAppend
 from perdure.messaging.local import LocalBus
+from perdure.messaging.topology import DEAD_LETTERS
 from perdure.runtime.clock import new_id
 from perdure.runtime.worker import AttemptContext, Ending, Executor, Worker, WorkerSettings
 from perdure_scheduler.scheduler import Scheduler
@@ -86,6 +87,10 @@ class Stack:
 
     async def ended(self, task_id: str) -> TaskState:
         return await self.until(task_id, lambda state: state.ended)
+
+    async def dead_letters(self) -> int:
+        await self.bus.declare(DEAD_LETTERS)
+        return (await self.bus.inspect(DEAD_LETTERS)).messages
 
     async def types(self, task_id: str) -> list[str]:
         return [event.type for event in await self.log.read_stream(task_stream(task_id))]

@@ -7,7 +7,8 @@ import pytest
 
 from perdure.errors import BusUnavailable
 from perdure.messaging.local import LocalBus, matches
-from perdure.messaging.port import Delivery, Message, Queue
+from perdure.messaging.port import TO_QUEUE, Delivery, Message, Queue
+from perdure.messaging.topology import DEAD_LETTERS
 
 DEADLINE_S = 5.0
 
@@ -90,8 +91,20 @@ async def test_a_message_that_always_fails_goes_to_the_dead_letters(bus: LocalBu
     await bus.publish("x", "k", message(2))
     await inbox.has(3)
     assert inbox.ids == ["m1", "m1", "m2"]
-    assert [(d.queue, d.delivery.message.id) for d in bus.dead_letters] == [("q", "m1")]
-    assert "not this time" in bus.dead_letters[0].error
+
+    parked = Inbox()
+    await bus.consume(DEAD_LETTERS, parked)
+    await parked.has(1)
+    assert parked.ids == ["m1"]
+    death = parked.deliveries[0].death
+    assert death is not None
+    assert (death.queue, death.exchange, death.routing_key) == ("q", "x", "k")
+    assert (death.reason, death.deliveries) == ("failed", 2)
+    assert "not this time" in death.error
+
+    await bus.publish(TO_QUEUE, death.queue, parked.deliveries[0].message)
+    await inbox.has(4)
+    assert inbox.ids[-1] == "m1"
 
 
 async def test_cancel_waits_for_the_handler_that_runs(bus: LocalBus) -> None:

@@ -60,5 +60,6 @@ def to_envelope(event: RecordedEvent) -> envelope_pb2.Envelope:
         correlation_id=event.correlation_id,
         causation_id=event.causation_id,
         source=event.source,
+        traceparent=event.traceparent,
         data=event.data.SerializeToString(),
     )

@@ -16,6 +16,7 @@ class NewEvent:
     correlation_id: str
     causation_id: str
     source: str
+    traceparent: str = ""  # W3C trace context; empty: none
 
     @property
     def type(self) -> str:
@@ -38,6 +39,7 @@ class RecordedEvent:
     causation_id: str
     source: str
     hash: str  # 64 hex digits
+    traceparent: str = ""  # W3C trace context; empty: none
 
 
 def derived_id(cause: str, index: int) -> str:

@@ -74,6 +74,7 @@ def recorded(
             causation_id=entry.event.causation_id,
             source=entry.event.source,
             hash=digest,
+            traceparent=entry.event.traceparent,
         )
         for entry, position, version, digest in zip(
             request.entries, positions, versions, hashes, strict=True

@@ -29,6 +29,8 @@ def encode(event: NewEvent) -> tuple[str, str]:
         "source": event.source,
         "time": event.time,
     }
+    if event.traceparent:
+        metadata["traceparent"] = event.traceparent
     # Of texts under keys in order this is the RFC 8785 form, for a sixth of the time.
     return to_json(event.data), json.dumps(metadata, ensure_ascii=False, separators=(",", ":"))
 
@@ -48,4 +50,5 @@ def decode(stored: StoredEvent) -> RecordedEvent:
         causation_id=metadata["causation_id"],
         source=metadata["source"],
         hash=stored.hash,
+        traceparent=metadata.get("traceparent", ""),
     )

@@ -5,11 +5,23 @@ Nothing in Perdure relies on more: what is owed can be told from the log, and is
 
 import asyncio
 import logging
+import time
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from perdure.errors import BusUnavailable
-from perdure.messaging.port import Consumer, Delivery, Handler, Message, Queue
+from perdure.errors import BusUnavailable, NotFound, Unavailable
+from perdure.messaging.port import (
+    TO_QUEUE,
+    Consumer,
+    Death,
+    Delivery,
+    Handler,
+    Message,
+    Queue,
+    QueueView,
+)
+from perdure.messaging.topology import DEAD_LETTERS
 
 log = logging.getLogger(__name__)
 
@@ -18,23 +30,23 @@ log = logging.getLogger(__name__)
 MAX_QUEUE_LENGTH = 100_000
 # A message that failed is tried again after this pause, so that a failing handler does not spin.
 REDELIVERY_PAUSE_S = 0.2
-MAX_DEAD_LETTERS = 1000
+# What a handler needs is away: looked for again after this pause.
+UNAVAILABLE_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True)
-class DeadLetter:
-    """A message that failed as often as its queue allows, and the last error."""
-
-    queue: str
+class _Waiting:
     delivery: Delivery
-    error: str
+    exchange: str
+    since: float  # monotonic time
 
 
 @dataclass
 class _QueueState:
     queue: Queue
-    waiting: deque[Delivery] = field(default_factory=deque)
+    waiting: deque[_Waiting] = field(default_factory=deque)
     in_hand: int = 0
+    consumers: int = 0
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     emptied: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -45,7 +57,6 @@ class LocalBus:
     def __init__(self) -> None:
         self._queues: dict[str, _QueueState] = {}
         self._consumers: list[LocalConsumer] = []
-        self.dead_letters: deque[DeadLetter] = deque(maxlen=MAX_DEAD_LETTERS)
         self._closed = False
 
     async def declare(self, queue: Queue) -> None:
@@ -56,14 +67,9 @@ class LocalBus:
         """Put the message into each queue that is bound to it, or into none."""
         if self._closed:
             raise BusUnavailable("the bus is closed")
-        targets = [
-            state
-            for state in self._queues.values()
-            if state.queue.exchange == exchange
-            and any(matches(pattern, routing_key) for pattern in state.queue.routing_keys)
-        ]
+        targets = self._targets(exchange, routing_key)
         for state in targets:
-            if len(state.waiting) >= MAX_QUEUE_LENGTH and not state.queue.transient:
+            if len(state.waiting) >= MAX_QUEUE_LENGTH and not _may_lose(state.queue):
                 raise BusUnavailable(
                     f"queue {state.queue.name} is full ({MAX_QUEUE_LENGTH} messages): "
                     "its consumer is far behind; try again later"
@@ -71,8 +77,33 @@ class LocalBus:
         for state in targets:
             if len(state.waiting) >= MAX_QUEUE_LENGTH:
                 state.waiting.popleft()  # a live page that does not keep up misses the oldest
-            state.waiting.append(Delivery(message, routing_key, attempt=1))
+            delivery = Delivery(message, routing_key, attempt=1)
+            state.waiting.append(_Waiting(delivery, exchange, time.monotonic()))
             state.arrived.set()
+
+    def _targets(self, exchange: str, routing_key: str) -> list[_QueueState]:
+        if exchange == TO_QUEUE:
+            if routing_key not in self._queues:
+                raise NotFound(f"there is no queue {routing_key}")
+            return [self._queues[routing_key]]
+        return [
+            state
+            for state in self._queues.values()
+            if state.queue.exchange == exchange
+            and any(matches(pattern, routing_key) for pattern in state.queue.routing_keys)
+        ]
+
+    async def publish_all(self, exchange: str, messages: Sequence[tuple[str, Message]]) -> None:
+        """Publish one after the other."""
+        for routing_key, message in messages:
+            await self.publish(exchange, routing_key, message)
+
+    async def inspect(self, queue: Queue) -> QueueView:
+        """How many messages wait, and how many consumers there are."""
+        if queue.name not in self._queues:
+            raise NotFound(f"there is no queue {queue.name}")
+        state = self._queues[queue.name]
+        return QueueView(len(state.waiting), state.consumers)
 
     async def consume(self, queue: Queue, handler: Handler) -> Consumer:
         """Start a consumer of the queue."""
@@ -97,9 +128,17 @@ class LocalBus:
         for consumer in list(self._consumers):
             await consumer.cancel()
 
+    def _bury(self, delivery: Delivery, death: Death) -> None:
+        """Put a message into the queue of dead letters."""
+        state = self._queues.setdefault(DEAD_LETTERS.name, _QueueState(DEAD_LETTERS))
+        dead = Delivery(delivery.message, death.queue, attempt=1, death=death)
+        state.waiting.append(_Waiting(dead, DEAD_LETTERS.exchange, time.monotonic()))
+        state.arrived.set()
+
     def _forget(self, consumer: "LocalConsumer", queue: Queue) -> None:
         if consumer in self._consumers:
             self._consumers.remove(consumer)
+            consumer.state.consumers -= 1
         if queue.transient:
             self._queues.pop(queue.name, None)
 
@@ -109,64 +148,81 @@ class LocalConsumer:
 
     def __init__(self, bus: LocalBus, state: _QueueState, handler: Handler) -> None:
         self._bus = bus
-        self._state = state
+        self.state = state
+        state.consumers += 1
         self._handler = handler
         self._stopping = False
         self._task = asyncio.create_task(self._run(), name=f"consume {state.queue.name}")
 
     async def settled(self) -> None:
         """Wait until no message waits or is being handled."""
-        while self._state.waiting or self._state.in_hand:
-            self._state.emptied.clear()
-            await self._state.emptied.wait()
+        while self.state.waiting or self.state.in_hand:
+            self.state.emptied.clear()
+            await self.state.emptied.wait()
 
     async def cancel(self) -> None:
         """Stop, once the handler that runs is through."""
         self._stopping = True
-        self._state.arrived.set()
+        self.state.arrived.set()
         if self._task is not asyncio.current_task():
             await asyncio.wait({self._task})
-        self._bus._forget(self, self._state.queue)
+        self._bus._forget(self, self.state.queue)
 
     async def _run(self) -> None:
-        state = self._state
+        state = self.state
         while not self._stopping:
             if not state.waiting:
                 state.arrived.clear()
                 await state.arrived.wait()
                 continue
-            delivery = state.waiting.popleft()
+            waiting = state.waiting.popleft()
             state.in_hand += 1
             try:
-                await self._handle(delivery)
+                if not _has_expired(waiting, state.queue):
+                    await self._handle(waiting)
             except asyncio.CancelledError:
-                state.waiting.appendleft(delivery)  # not done with: somebody else's, then
+                state.waiting.appendleft(waiting)  # not done with: somebody else's, then
                 raise
             finally:
                 state.in_hand -= 1
                 if not state.waiting and not state.in_hand:
                     state.emptied.set()
 
-    async def _handle(self, delivery: Delivery) -> None:
-        queue = self._state.queue
+    async def _handle(self, waiting: _Waiting) -> None:
+        queue = self.state.queue
         try:
-            await self._handler(delivery)
+            await self._handler(waiting.delivery)
+        except Unavailable as error:
+            log.warning("waiting: %s", error, extra={"queue": queue.name})
+            await asyncio.sleep(UNAVAILABLE_PAUSE_S)
+            self.state.waiting.appendleft(waiting)
         except Exception as error:
             log.exception(
                 "handler failed",
-                extra={"queue": queue.name, "message_type": delivery.message.type},
+                extra={"queue": queue.name, "message_type": waiting.delivery.message.type},
             )
-            await self._failed(delivery, error)
+            await self._failed(waiting, error)
 
-    async def _failed(self, delivery: Delivery, error: Exception) -> None:
-        if delivery.attempt >= self._state.queue.delivery_limit:
-            self._bus.dead_letters.append(
-                DeadLetter(self._state.queue.name, delivery, f"{type(error).__name__}: {error}")
+    async def _failed(self, waiting: _Waiting, error: Exception) -> None:
+        queue, delivery = self.state.queue, waiting.delivery
+        if queue.delivery_limit is not None and delivery.attempt >= queue.delivery_limit:
+            told = f"{type(error).__name__}: {error}"
+            death = Death(
+                queue.name, waiting.exchange, delivery.routing_key, "failed", told, delivery.attempt
             )
+            self._bus._bury(delivery, death)
             return
         await asyncio.sleep(REDELIVERY_PAUSE_S)
-        again = Delivery(delivery.message, delivery.routing_key, delivery.attempt + 1)
-        self._state.waiting.appendleft(again)
+        again = replace(delivery, attempt=delivery.attempt + 1)
+        self.state.waiting.appendleft(replace(waiting, delivery=again))
+
+
+def _has_expired(waiting: _Waiting, queue: Queue) -> bool:
+    return queue.ttl_s is not None and time.monotonic() - waiting.since > queue.ttl_s
+
+
+def _may_lose(queue: Queue) -> bool:
+    return queue.transient or queue.ttl_s is not None
 
 
 def matches(pattern: str, routing_key: str) -> bool:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19perdure/v1/envelope.proto\x12\nperdure.v1\"\xb1\x01\n\x08\x45nvelope\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06stream\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x10\n\x08position\x18\x04 \x01(\x04\x12\x0c\n\x04type\x18\x05 \x01(\t\x12\x0c\n\x04time\x18\x06 \x01(\t\x12\x16\n\x0e\x63orrelation_id\x18\x07 \x01(\t\x12\x14\n\x0c\x63\x61usation_id\x18\x08 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\t \x01(\x0c\x12\x0e\n\x06source\x18\n \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19perdure/v1/envelope.proto\x12\nperdure.v1\"\xc6\x01\n\x08\x45nvelope\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06stream\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\x10\n\x08position\x18\x04 \x01(\x04\x12\x0c\n\x04type\x18\x05 \x01(\t\x12\x0c\n\x04time\x18\x06 \x01(\t\x12\x16\n\x0e\x63orrelation_id\x18\x07 \x01(\t\x12\x14\n\x0c\x63\x61usation_id\x18\x08 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\t \x01(\x0c\x12\x0e\n\x06source\x18\n \x01(\t\x12\x13\n\x0btraceparent\x18\x0b \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,5 +32,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'perdure.v1.envelope_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ENVELOPE']._serialized_start=42
-  _globals['_ENVELOPE']._serialized_end=219
+  _globals['_ENVELOPE']._serialized_end=240
 # @@protoc_insertion_point(module_scope)

@@ -376,3 +376,42 @@ class WorkerLost(_message.Message):
     incarnation: str
     detail: str
     def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class MessageDeadLettered(_message.Message):
+    __slots__ = ("message_id", "message_type", "queue", "exchange", "routing_key", "reason", "error", "deliveries", "body", "headers", "task_id")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_KEY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    message_type: str
+    queue: str
+    exchange: str
+    routing_key: str
+    reason: str
+    error: str
+    deliveries: int
+    body: bytes
+    headers: _containers.ScalarMap[str, str]
+    task_id: str
+    def __init__(self, message_id: _Optional[str] = ..., message_type: _Optional[str] = ..., queue: _Optional[str] = ..., exchange: _Optional[str] = ..., routing_key: _Optional[str] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., deliveries: _Optional[int] = ..., body: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., task_id: _Optional[str] = ...) -> None: ...
+
+class MessageReplayed(_message.Message):
+    __slots__ = ("requested_by",)
+    REQUESTED_BY_FIELD_NUMBER: _ClassVar[int]
+    requested_by: str
+    def __init__(self, requested_by: _Optional[str] = ...) -> None: ...

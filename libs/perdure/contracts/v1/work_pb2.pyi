@@ -80,7 +80,7 @@ class CancelAttempt(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("id", "task_id", "stage", "fence", "worker_id", "incarnation", "time", "started", "epoch", "checkpoint", "failed", "succeeded", "findings", "model")
+    __slots__ = ("id", "task_id", "stage", "fence", "worker_id", "incarnation", "time", "started", "epoch", "checkpoint", "failed", "succeeded", "findings", "model", "seq")
     ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +95,7 @@ class Report(_message.Message):
     SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
     id: str
     task_id: str
     stage: str
@@ -109,7 +110,20 @@ class Report(_message.Message):
     succeeded: _events_pb2.AttemptSucceeded
     findings: Findings
     model: ModelFacts
-    def __init__(self, id: _Optional[str] = ..., task_id: _Optional[str] = ..., stage: _Optional[str] = ..., fence: _Optional[int] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., time: _Optional[str] = ..., started: _Optional[_Union[_events_pb2.AttemptStarted, _Mapping]] = ..., epoch: _Optional[_Union[_events_pb2.EpochCompleted, _Mapping]] = ..., checkpoint: _Optional[_Union[_events_pb2.CheckpointSaved, _Mapping]] = ..., failed: _Optional[_Union[_events_pb2.AttemptFailed, _Mapping]] = ..., succeeded: _Optional[_Union[_events_pb2.AttemptSucceeded, _Mapping]] = ..., findings: _Optional[_Union[Findings, _Mapping]] = ..., model: _Optional[_Union[ModelFacts, _Mapping]] = ...) -> None: ...
+    seq: int
+    def __init__(self, id: _Optional[str] = ..., task_id: _Optional[str] = ..., stage: _Optional[str] = ..., fence: _Optional[int] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., time: _Optional[str] = ..., started: _Optional[_Union[_events_pb2.AttemptStarted, _Mapping]] = ..., epoch: _Optional[_Union[_events_pb2.EpochCompleted, _Mapping]] = ..., checkpoint: _Optional[_Union[_events_pb2.CheckpointSaved, _Mapping]] = ..., failed: _Optional[_Union[_events_pb2.AttemptFailed, _Mapping]] = ..., succeeded: _Optional[_Union[_events_pb2.AttemptSucceeded, _Mapping]] = ..., findings: _Optional[_Union[Findings, _Mapping]] = ..., model: _Optional[_Union[ModelFacts, _Mapping]] = ..., seq: _Optional[int] = ...) -> None: ...
+
+class ReportsRecorded(_message.Message):
+    __slots__ = ("task_id", "fence", "incarnation", "seq")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    fence: int
+    incarnation: str
+    seq: int
+    def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., incarnation: _Optional[str] = ..., seq: _Optional[int] = ...) -> None: ...
 
 class Findings(_message.Message):
     __slots__ = ("imported", "rejected")
