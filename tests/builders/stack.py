@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from perdure.contracts.envelope import NewEvent
 from perdure.contracts.v1 import events_pb2
@@ -15,6 +16,7 @@ from perdure.eventlog.port import StreamAppend
 from perdure.messaging.local import LocalBus
 from perdure.messaging.topology import DEAD_LETTERS
 from perdure.runtime.clock import new_id
+from perdure.runtime.report_file import ReportFile
 from perdure.runtime.worker import AttemptContext, Ending, Executor, Worker, WorkerSettings
 from perdure_scheduler.scheduler import Scheduler
 from tests.builders.tasks import NOW, submission, succeeded
@@ -42,7 +44,7 @@ class Stack:
     log: MemoryLog = field(default_factory=MemoryLog)
     read_models: MemoryReadModels = field(default_factory=MemoryReadModels)
     bus: LocalBus = field(default_factory=LocalBus)
-    clock: SteeredClock = field(default_factory=SteeredClock)
+    clock: Any = field(default_factory=SteeredClock)
 
     @asynccontextmanager
     async def scheduler(self) -> AsyncIterator[Scheduler]:
@@ -58,9 +60,12 @@ class Stack:
         worker_id: str = "node-1",
         stages: tuple[str, ...] = ("prepare", "train", "publish"),
         capacity: int = 1,
+        reports: ReportFile | None = None,
     ) -> AsyncIterator[Worker]:
         settings = WorkerSettings(worker_id, stages, capacity)
-        worker = Worker(settings, execute, bus=self.bus, clock=self.clock, new_id=new_id)
+        worker = Worker(
+            settings, execute, bus=self.bus, clock=self.clock, new_id=new_id, reports=reports
+        )
         async with _running(lambda stopping: worker.run(stopping, drain_s=1.0)):
             yield worker
 

@@ -48,7 +48,9 @@ def recorded(
     )
 
 
-def report(fence: int, body: Message, *, incarnation: str = INCARNATION) -> work_pb2.Report:
+def report(
+    fence: int, body: Message, *, seq: int = 1, incarnation: str = INCARNATION
+) -> work_pb2.Report:
     fields = {
         "AttemptStarted": "started",
         "EpochCompleted": "epoch",
@@ -62,6 +64,7 @@ def report(fence: int, body: Message, *, incarnation: str = INCARNATION) -> work
         fence=fence,
         worker_id=WORKER_ID,
         incarnation=incarnation,
+        seq=seq,
     )
     copy = type(body)()
     copy.CopyFrom(body)

@@ -1,7 +1,11 @@
 """Scheduler and worker kit together: every accepted task ends, whatever happens to its attempts."""
 
 import asyncio
+import itertools
 from collections import Counter
+from pathlib import Path
+
+import pytest
 
 from perdure.contracts.envelope import NewEvent
 from perdure.contracts.v1 import events_pb2, work_pb2
@@ -13,8 +17,10 @@ from perdure.errors import BusUnavailable, LogUnavailable
 from perdure.eventlog.port import StreamAppend
 from perdure.messaging import topology
 from perdure.messaging.port import Message
-from perdure.runtime.clock import new_id
+from perdure.runtime import outbox
+from perdure.runtime.clock import SystemClock, new_id
 from perdure.runtime.messages import wrap
+from perdure.runtime.report_file import ReportFile
 from perdure.runtime.worker import AttemptContext, Ending
 from perdure_scheduler.scheduler import Scheduler
 from perdure_scheduler.workers import LEASE_S
@@ -232,24 +238,47 @@ async def test_an_offer_that_was_lost_is_made_again() -> None:
     assert len(state.attempts) == 1
 
 
-async def test_a_last_report_that_was_lost_is_sent_again() -> None:
-    stack = Stack()
-    dropped: list[str] = []
-    publish = stack.bus.publish
+@pytest.mark.parametrize("lost", [{0}, {1}, {2}, {0, 1}, {0, 1, 2, 3}])
+async def test_reports_that_were_lost_on_the_way_are_sent_again_and_recorded_in_order(
+    lost: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "FIRST_RESEND_S", 0.05)
+    stack = Stack(clock=SystemClock())
+    publish, count = stack.bus.publish, itertools.count()
 
     async def lossy(exchange: str, key: str, message: Message) -> None:
-        if exchange == topology.REPORTS and len(dropped) < 2:
-            dropped.append(message.id)
-            return
-        await publish(exchange, key, message)
+        if exchange != topology.REPORTS or next(count) not in lost:
+            await publish(exchange, key, message)
 
     stack.bus.publish = lossy  # type: ignore[method-assign]
-    async with stack.scheduler(), stack.worker(succeed) as worker:
+    async with stack.scheduler(), stack.worker(succeed):
         task_id = await stack.submit("dataset")
-        await stack.until(task_id, lambda s: s.status is Status.RUNNING)
-        worker._beat.set()
         state = await stack.ended(task_id)
-    assert len(dropped) == 2
+    assert [a.outcome for a in state.attempts] == ["succeeded"]
+    assert (await stack.types(task_id))[2:4] == ["AttemptStarted", "AttemptSucceeded"]
+    assert state.stale_reports == ()
+
+
+async def test_a_result_that_no_one_heard_outlives_the_worker(tmp_path: Path) -> None:
+    stack = Stack()
+    publish = stack.bus.publish
+    away = True
+
+    async def cut(exchange: str, key: str, message: Message) -> None:
+        if exchange == topology.REPORTS and away:
+            raise BusUnavailable("the broker is away")
+        await publish(exchange, key, message)
+
+    stack.bus.publish = cut  # type: ignore[method-assign]
+    async with stack.scheduler():
+        task_id = await stack.submit("dataset")
+        async with stack.worker(succeed, reports=ReportFile(tmp_path)) as worker:
+            await stack.until(task_id, lambda s: s.status is Status.RUNNING)
+            while len(worker._outbox) < 2:
+                await asyncio.sleep(0.01)
+        away = False
+        async with stack.worker(until_stopped, reports=ReportFile(tmp_path)):
+            state = await stack.ended(task_id)
     assert [a.outcome for a in state.attempts] == ["succeeded"]
 
 

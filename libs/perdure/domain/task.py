@@ -68,7 +68,7 @@ class Attempt:
     failure: Failure | None = None
     detail: str = ""
     exit_code: int | None = None
-    ended_by: str = ""  # the report that ended it
+    reports: int = 0  # how many of its worker's reports are recorded
 
 
 @dataclass(frozen=True)

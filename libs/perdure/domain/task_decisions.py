@@ -110,29 +110,39 @@ def _assign(state: TaskState, command: Assign) -> Decision:
 
 def _receive(state: TaskState, command: Receive) -> Decision:
     report = command.report
-    body = report.WhichOneof("body")
     attempt = state.current_attempt
     if attempt is None or not _is_from(report, attempt):
         return _stale(state, report)
-    match body:
+    if report.seq != attempt.reports + 1:
+        return ()  # known already; or one before it is missing, and the worker sends both again
+    match report.WhichOneof("body"):
         case "started":
-            return (report.started,) if attempt.outcome == "assigned" else ()
+            return (report.started,)
         case "epoch":
-            key = (report.fence, report.epoch.epoch)
-            known = any((e.fence, e.epoch) == key for e in state.epochs)
-            return () if known else (report.epoch,)
+            return (report.epoch,)
         case "checkpoint":
-            reached = (report.checkpoint.step, report.checkpoint.epoch)
-            known = any(
-                c.fence == report.fence and (c.step, c.epoch) >= reached for c in state.checkpoints
-            )
-            return () if known else (report.checkpoint,)
+            return (report.checkpoint,)
         case "failed":
             return _failed(state, report.failed, command.now)
         case "succeeded":
             return _succeeded(state, report.succeeded)
         case _:
-            return ()
+            raise Conflict(f"report {report.id} of task {state.id} has no body")
+
+
+def answer(state: TaskState | None, report: work_pb2.Report) -> work_pb2.ReportsRecorded:
+    """What the worker is told once `report` was received: up to which one it need not keep them.
+
+    Those of an attempt that lives are taken in order, without a gap. Any other changes nothing
+    whether it comes or not.
+    """
+    attempt = state.attempt(report.fence) if state else None
+    known = attempt is not None and attempt.incarnation == report.incarnation
+    lives = state is not None and attempt is not None and attempt is state.current_attempt
+    seq = attempt.reports if attempt is not None and known and lives else report.seq
+    return work_pb2.ReportsRecorded(
+        task_id=report.task_id, fence=report.fence, incarnation=report.incarnation, seq=seq
+    )
 
 
 def _is_from(report: work_pb2.Report, attempt: Attempt) -> bool:
@@ -141,8 +151,10 @@ def _is_from(report: work_pb2.Report, attempt: Attempt) -> bool:
 
 def _stale(state: TaskState, report: work_pb2.Report) -> Decision:
     attempt = state.attempt(report.fence)
-    duplicate = attempt is not None and attempt.ended_by == report.id
-    if duplicate or report.id in state.stale_reports:
+    same = attempt is not None and attempt.incarnation == report.incarnation
+    if same and attempt is not None and report.seq <= attempt.reports:
+        return ()  # recorded while the attempt lived
+    if report.id in state.stale_reports:
         return ()
     if len(state.stale_reports) >= MAX_STALE_REPORTS:
         return ()

@@ -6,7 +6,7 @@ from typing import Any
 
 from perdure.contracts.envelope import RecordedEvent
 from perdure.contracts.v1 import events_pb2
-from perdure.domain.failures import failure_of
+from perdure.domain.failures import Failure, failure_of
 from perdure.domain.task import (
     KEPT_CHECKPOINTS,
     STAGES,
@@ -51,10 +51,10 @@ def _after(state: TaskState, event: RecordedEvent) -> TaskState:
             return _started(state, data, event)
         case events_pb2.EpochCompleted():
             others = tuple(e for e in state.epochs if e.epoch != data.epoch)
-            return replace(state, epochs=(*others, _epoch(data)))
+            return _reported(replace(state, epochs=(*others, _epoch(data))), data.fence)
         case events_pb2.CheckpointSaved():
             kept = (*state.checkpoints, _checkpoint(data))[-KEPT_CHECKPOINTS:]
-            return _with_attempt(replace(state, checkpoints=kept), data.fence, advanced=True)
+            return _reported(replace(state, checkpoints=kept), data.fence, advanced=True)
         case events_pb2.AttemptFailed():
             return _attempt_failed(state, data, event)
         case events_pb2.AttemptSucceeded():
@@ -120,7 +120,7 @@ def _assigned(
 
 def _started(state: TaskState, data: events_pb2.AttemptStarted, event: RecordedEvent) -> TaskState:
     resumed = data.resumed_from_epoch if data.HasField("resumed_from_epoch") else None
-    return _with_attempt(
+    return _reported(
         state,
         data.fence,
         outcome="running",
@@ -133,28 +133,24 @@ def _started(state: TaskState, data: events_pb2.AttemptStarted, event: RecordedE
 def _attempt_failed(
     state: TaskState, data: events_pb2.AttemptFailed, event: RecordedEvent
 ) -> TaskState:
-    return _with_attempt(
+    failure = failure_of(data.failure)
+    # Of a lost worker the scheduler said it: no report of the worker's own.
+    change = _with_attempt if failure is Failure.LOST_WORKER else _reported
+    return change(
         state,
         data.fence,
         outcome="failed",
-        failure=failure_of(data.failure),
+        failure=failure,
         detail=data.detail,
         exit_code=data.exit_code if data.HasField("exit_code") else None,
         ended_at=event.time,
-        ended_by=event.causation_id,
     )
 
 
 def _attempt_succeeded(
     state: TaskState, data: events_pb2.AttemptSucceeded, event: RecordedEvent
 ) -> TaskState:
-    state = _with_attempt(
-        state,
-        data.fence,
-        outcome="succeeded",
-        ended_at=event.time,
-        ended_by=event.causation_id,
-    )
+    state = _reported(state, data.fence, outcome="succeeded", ended_at=event.time)
     match data.WhichOneof("result"):
         case "prepared":
             prepared = data.prepared
@@ -176,6 +172,13 @@ def _attempt_succeeded(
     if done == len(stages) or state.status is Status.CANCELLING:
         return state  # the event that ends the task follows in the same append
     return replace(state, stage=stages[done], status=Status.QUEUED)
+
+
+def _reported(state: TaskState, fence: int, **changes: Any) -> TaskState:
+    """A report of the attempt's worker was recorded: one more, and what it changes."""
+    attempt = state.attempt(fence)
+    reports = attempt.reports + 1 if attempt is not None else 0
+    return _with_attempt(state, fence, reports=reports, **changes)
 
 
 def _with_attempt(state: TaskState, fence: int, **changes: Any) -> TaskState:

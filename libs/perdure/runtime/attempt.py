@@ -22,6 +22,7 @@ from perdure.contracts.v1 import events_pb2, work_pb2
 from perdure.errors import Damaged
 from perdure.messaging.port import Bus
 from perdure.runtime.clock import Clock, NewId
+from perdure.runtime.report_file import ReportFile
 from perdure.runtime.worker import (
     AttemptContext,
     Ending,
@@ -85,13 +86,18 @@ def child_worker(
     store: ObjectStore,
     clock: Clock,
     new_id: NewId,
+    outbox: Path | None = None,
 ) -> Worker:
-    """A worker that runs each attempt as a child process of its own."""
+    """A worker that runs each attempt as a child process of its own.
+
+    `outbox` is the folder where it keeps reports that are not recorded yet.
+    """
 
     async def execute(context: AttemptContext) -> Ending:
         return await _Attempt(craft, attempts, store, clock, context).run()
 
-    return Worker(who, execute, bus=bus, clock=clock, new_id=new_id)
+    reports = ReportFile(outbox) if outbox is not None else None
+    return Worker(who, execute, bus=bus, clock=clock, new_id=new_id, reports=reports)
 
 
 class _Attempt:

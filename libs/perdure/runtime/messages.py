@@ -11,9 +11,18 @@ from perdure.messaging.port import Message
 P = TypeVar("P", bound=Protobuf)
 
 
-def wrap(message_id: str, body: Protobuf) -> Message:
-    """`body` as a message for the bus."""
-    return Message(id=message_id, type=body.DESCRIPTOR.name, body=body.SerializeToString())
+def wrap(
+    message_id: str, body: Protobuf, *, source: str = "perdure", subject: str = "", time: str = ""
+) -> Message:
+    """`body` as a message for the bus: who sends it, what it is about, and since when it holds."""
+    return Message(
+        id=message_id,
+        type=body.DESCRIPTOR.name,
+        body=body.SerializeToString(),
+        source=source,
+        subject=subject,
+        time=time,
+    )
 
 
 def unwrap(message: Message, kind: type[P]) -> P:

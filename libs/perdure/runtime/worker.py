@@ -14,21 +14,29 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from perdure.contracts.v1 import events_pb2, work_pb2
+from perdure.crash_points import reached
 from perdure.domain.failures import Failure, failure_behind
 from perdure.errors import BusUnavailable
 from perdure.messaging import topology
-from perdure.messaging.port import Bus, Consumer, Delivery
+from perdure.messaging.port import Bus, Delivery
 from perdure.runtime.clock import Clock, NewId
 from perdure.runtime.messages import unwrap, wrap
 from perdure.runtime.outbox import Outbox
+from perdure.runtime.report_file import ReportFile
 from perdure.runtime.waiting import set_within
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S: Final = 5.0
-# Last reports that are kept, to be sent again when the scheduler offers an attempt that has ended
-# here.
+# Attempts that have ended here: offered again, because the message was late or came twice, they are
+# not begun again. An offer is never older than some of them.
 MAX_REMEMBERED: Final = 1000
+# What an earlier start of this worker has left unsaid goes before the first heartbeat, which ends
+# the attempts of that start. A scheduler that is there answers at once.
+REPORTS_FIRST_S: Final = 10.0
+# Answers to the last reports come within a second, if the scheduler is there; if not, the reports
+# are on disk.
+MIN_FLUSH_S: Final = 1.0
 
 ReportBody = (
     events_pb2.AttemptStarted
@@ -100,17 +108,26 @@ class Worker:
     """One start of a worker. Its incarnation tells it from earlier starts under the same id."""
 
     def __init__(
-        self, settings: WorkerSettings, execute: Executor, *, bus: Bus, clock: Clock, new_id: NewId
+        self,
+        settings: WorkerSettings,
+        execute: Executor,
+        *,
+        bus: Bus,
+        clock: Clock,
+        new_id: NewId,
+        reports: ReportFile | None = None,
     ) -> None:
+        """`reports` keeps on disk what nobody has recorded yet; without it, in memory only."""
         self._settings = settings
         self._execute = execute
         self._bus = bus
         self._clock = clock
         self._new_id = new_id
         self._incarnation = new_id()
-        self._outbox = Outbox(bus)
+        self._outbox = Outbox(bus, clock, reports)
         self._running: dict[AttemptKey, _Running] = {}
-        self._last_reports: dict[AttemptKey, work_pb2.Report] = {}
+        self._reported: dict[AttemptKey, int] = {}  # how many reports each attempt has made
+        self._ended: dict[AttemptKey, None] = {}
         self._draining = False
         self._beat = asyncio.Event()
 
@@ -118,6 +135,7 @@ class Worker:
         """Work until `stopping` is set; then stop all attempts, within `drain_s`, and report
         them.
         """
+        await self._outbox.load()
         consumer = await self._bus.consume(
             topology.work_queue(self._settings.worker_id), self._on_message
         )
@@ -127,14 +145,15 @@ class Worker:
                 tasks.create_task(self._heartbeats(), name="heartbeats"),
             ]
             await stopping.wait()
-            await self._drain(consumer, drain_s)
+            await self._drain(drain_s)
+            await consumer.cancel()
             for loop in loops:
                 loop.cancel()
 
-    async def _drain(self, consumer: Consumer, drain_s: float) -> None:
+    async def _drain(self, drain_s: float) -> None:
+        deadline = self._clock.monotonic() + drain_s
         self._draining = True
         self._beat.set()
-        await consumer.cancel()
         works = [running.work for running in self._running.values()]
         for running in self._running.values():
             _request(running, StopRequest(Failure.WORKER_STOPPED, "the worker was stopped"))
@@ -143,17 +162,23 @@ class Worker:
         for work in works:
             work.cancel()
         await asyncio.gather(*works, return_exceptions=True)
-        if not await self._outbox.flushed(timeout_s=drain_s):
-            log.warning("the worker stops with reports that no broker has confirmed")
+        left_s = deadline - self._clock.monotonic()
+        if not await self._outbox.flushed(timeout_s=max(left_s, MIN_FLUSH_S)):
+            log.warning(
+                "%d reports are not recorded yet: the next start sends them", len(self._outbox)
+            )
 
     async def _on_message(self, delivery: Delivery) -> None:
-        if delivery.message.type == work_pb2.CancelAttempt.DESCRIPTOR.name:
-            cancel = unwrap(delivery.message, work_pb2.CancelAttempt)
-            running = self._running.get((cancel.task_id, cancel.fence))
-            if running is not None:
-                _request(running, StopRequest(Failure.WORKER_STOPPED, cancel.reason))
-            return
-        self._offered(unwrap(delivery.message, work_pb2.Assignment))
+        match delivery.message.type:
+            case "CancelAttempt":
+                cancel = unwrap(delivery.message, work_pb2.CancelAttempt)
+                running = self._running.get((cancel.task_id, cancel.fence))
+                if running is not None:
+                    _request(running, StopRequest(Failure.WORKER_STOPPED, cancel.reason))
+            case "ReportsRecorded":
+                await self._outbox.answered(unwrap(delivery.message, work_pb2.ReportsRecorded))
+            case _:
+                self._offered(unwrap(delivery.message, work_pb2.Assignment))
 
     def _offered(self, assignment: work_pb2.Assignment) -> None:
         """Take an assignment on, once.
@@ -161,10 +186,8 @@ class Worker:
         The scheduler offers it again while no heartbeat names it.
         """
         key = (assignment.task_id, assignment.fence)
-        if assignment.incarnation != self._incarnation or key in self._running or self._draining:
-            return
-        if key in self._last_reports:  # it has ended, and the scheduler does not know yet
-            self._outbox.put(self._last_reports[key])
+        known = key in self._running or key in self._ended
+        if assignment.incarnation != self._incarnation or known or self._draining:
             return
         if len(self._running) >= self._settings.capacity:
             log.warning("offered more than the capacity", extra={"task": assignment.task_id})
@@ -183,16 +206,21 @@ class Worker:
         work = asyncio.create_task(self._carry_out(key, context), name=f"attempt {key}")
         self._running[key] = _Running(context, work)
         self._beat.set()
+        reached("worker.accepted")
 
     async def _carry_out(self, key: AttemptKey, context: AttemptContext) -> None:
         try:
             ending = await self._ending(context)
-            self._last_reports[key] = self._report(context.assignment, ending.body, ending)
-            while len(self._last_reports) > MAX_REMEMBERED:
-                self._last_reports.pop(next(iter(self._last_reports)))
+            reached("worker.ended")
+            self._report(context.assignment, ending.body, ending)
+            self._ended[key] = None
+            while len(self._ended) > MAX_REMEMBERED:
+                self._ended.pop(next(iter(self._ended)))
         finally:
-            # Whatever happened: no heartbeat names it any more, and the scheduler offers it again.
+            # Whatever happened: no heartbeat names it any more. Without its last report, the
+            # scheduler offers it again.
             del self._running[key]
+            self._reported.pop(key, None)
             self._beat.set()
 
     async def _ending(self, context: AttemptContext) -> Ending:
@@ -208,6 +236,8 @@ class Worker:
     def _report(
         self, assignment: work_pb2.Assignment, body: ReportBody, ending: Ending | None = None
     ) -> work_pb2.Report:
+        key = (assignment.task_id, assignment.fence)
+        self._reported[key] = self._reported.get(key, 0) + 1
         body.fence = assignment.fence
         report = work_pb2.Report(
             id=self._new_id(),
@@ -217,6 +247,7 @@ class Worker:
             worker_id=self._settings.worker_id,
             incarnation=self._incarnation,
             time=self._clock.now(),
+            seq=self._reported[key],
             findings=ending.findings if ending else None,
             model=ending.model if ending else None,
         )
@@ -225,13 +256,18 @@ class Worker:
         return report
 
     async def _heartbeats(self) -> None:
+        if len(self._outbox):
+            await self._outbox.reaches_broker.wait()  # nor could a heartbeat be sent before
+            await self._outbox.flushed(REPORTS_FIRST_S)
+        worker_id = self._settings.worker_id
         while True:
             self._beat.clear()
             try:
+                heartbeat = self._heartbeat()
                 await self._bus.publish(
                     topology.TELEMETRY,
-                    self._settings.worker_id,
-                    wrap(self._new_id(), self._heartbeat()),
+                    worker_id,
+                    wrap(self._new_id(), heartbeat, source=worker_id, time=heartbeat.time),
                 )
             except BusUnavailable as error:
                 log.warning("heartbeat not sent: %s", error)

@@ -11,11 +11,12 @@ from typing import Final
 
 from perdure.contracts.envelope import NewEvent, RecordedEvent
 from perdure.contracts.v1 import events_pb2, work_pb2
+from perdure.crash_points import reached
 from perdure.domain.dataset import dataset_stream, rejected_stream
 from perdure.domain.failures import Failure
 from perdure.domain.model import model_stream
 from perdure.domain.task import Attempt, Status, TaskState
-from perdure.domain.task_decisions import Assign, Lose, Receive, assignable
+from perdure.domain.task_decisions import Assign, Lose, Receive, answer, assignable
 from perdure.domain.worker import is_same, worker_stream
 from perdure.errors import Conflict, Unavailable, VersionConflict
 from perdure.eventlog.port import EventLog, StreamAppend
@@ -168,8 +169,10 @@ class Scheduler:
         except Conflict as conflict:  # cancelled meanwhile
             log.info("not assigned: %s", conflict, extra={"task": state.id})
             return
+        reached("scheduler.assigned")
         if events and after is not None:
             await self._offer(after)
+            reached("scheduler.offered")
 
     def _free_worker(self, state: TaskState) -> WorkerView | None:
         busy: dict[str, int] = {}
@@ -198,9 +201,14 @@ class Scheduler:
         await self._publish_work(attempt.worker_id, assignment_of(state, attempt))
 
     async def _publish_work(
-        self, worker_id: str, body: work_pb2.Assignment | work_pb2.CancelAttempt
+        self,
+        worker_id: str,
+        body: work_pb2.Assignment | work_pb2.CancelAttempt | work_pb2.ReportsRecorded,
     ) -> None:
-        await self._bus.publish(topology.WORK, worker_id, wrap(self._new_id(), body))
+        message = wrap(
+            self._new_id(), body, source=SOURCE, subject=body.task_id, time=self._clock.now()
+        )
+        await self._bus.publish(topology.WORK, worker_id, message)
 
     async def _on_heartbeat(self, delivery: Delivery) -> None:
         heartbeat = unwrap(delivery.message, work_pb2.Heartbeat)
@@ -270,7 +278,9 @@ class Scheduler:
         state, events = await self._tasks.execute(
             report.task_id, command, cause=report.id, facts=_facts(report)
         )
+        reached("scheduler.recorded")
         _log_events(report, events)
+        await self._publish_work(report.worker_id, answer(state, report))
         if state is not None and not state.ended:
             await self._place(state)
 

@@ -15,6 +15,7 @@ from perdure.domain.task_decisions import Command, decide
 from perdure.domain.task_evolution import evolve, replay
 from perdure.errors import EventIdReused, VersionConflict
 from perdure.eventlog.port import EventLog, StreamAppend
+from perdure.eventlog.tail import check_follows
 from perdure.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class Tasks:
         """Take in what others have appended."""
         while True:
             events = await self._log.read_all(after=self._position, limit=READ_BATCH)
+            check_follows(events, self._position)
             for event in events:
                 self._take_in(event)
                 self._position = event.position

@@ -1,11 +1,12 @@
 """A task's way through its stages, and what failures do to it."""
 
 import pytest
+from google.protobuf.message import Message
 
 from perdure.contracts.v1 import events_pb2
 from perdure.domain.failures import Failure
 from perdure.domain.task import Status
-from perdure.domain.task_decisions import Assign, Lose, Receive, RequestCancel
+from perdure.domain.task_decisions import Assign, Lose, Receive, RequestCancel, answer
 from perdure.errors import Conflict
 from tests.builders.tasks import (
     INCARNATION,
@@ -20,8 +21,13 @@ from tests.builders.tasks import (
 ASSIGN = Assign(WORKER_ID, INCARNATION, NOW)
 
 
-def receive(history: History, body: object, fence: int | None = None) -> list[str]:
-    message = report(fence or history.state.fence, body)  # type: ignore[arg-type]
+def receive(
+    history: History, body: Message, fence: int | None = None, seq: int | None = None
+) -> list[str]:
+    """A report of the worker: the attempt's next one, unless `seq` says which."""
+    attempt = history.state.attempt(fence or history.state.fence)
+    following = attempt.reports + 1 if attempt else 1
+    message = report(fence or history.state.fence, body, seq=seq or following)
     return history.do(Receive(message, NOW), cause=message.id)
 
 
@@ -153,9 +159,42 @@ def test_a_cancel_waits_for_the_attempt_to_end() -> None:
     assert receive(history, failed(Failure.WORKER_STOPPED)) == ["AttemptFailed", "TaskCancelled"]
 
 
-def test_a_checkpoint_that_comes_late_does_not_replace_a_newer_one() -> None:
+def test_reports_are_taken_in_their_order_and_each_once() -> None:
     history = at_stage("train")
-    receive(history, checkpoint(step=5))
-    receive(history, checkpoint(step=9))
-    assert receive(history, checkpoint(step=5)) == []
+    assert receive(history, checkpoint(step=9), seq=3) == []  # the two before it are missing
+    assert receive(history, events_pb2.AttemptStarted(pid=7), seq=1) == ["AttemptStarted"]
+    assert receive(history, checkpoint(step=5), seq=2) == ["CheckpointSaved"]
+    assert receive(history, checkpoint(step=9), seq=3) == ["CheckpointSaved"]
+    assert receive(history, checkpoint(step=5), seq=2) == []
     assert [c.step for c in history.state.checkpoints] == [5, 9]
+
+
+def test_a_report_that_was_recorded_is_not_stale_when_it_comes_again_after_the_end() -> None:
+    history = at_stage("train")
+    receive(history, checkpoint(step=5), seq=1)
+    receive(history, succeeded("train"), seq=2)
+    assert receive(history, checkpoint(step=5), fence=2, seq=1) == []
+    assert receive(history, succeeded("train"), fence=2, seq=2) == []
+
+
+def test_what_a_lost_worker_says_afterwards_is_stale() -> None:
+    history = at_stage("train")
+    receive(history, checkpoint(step=5), seq=1)
+    history.do(Lose(2, Failure.LOST_WORKER, "silent", NOW, 31.0))
+    assert receive(history, checkpoint(step=9), fence=2, seq=2) == ["StaleReportRecorded"]
+
+
+@pytest.mark.parametrize(("sent", "answered"), [(1, 1), (2, 1), (9, 1)])
+def test_a_worker_is_told_up_to_where_its_reports_are_recorded(sent: int, answered: int) -> None:
+    history = at_stage("train")
+    receive(history, checkpoint(step=5), seq=1)
+    message = report(2, checkpoint(step=9), seq=sent)
+    assert answer(history.state, message).seq == answered
+
+
+def test_a_worker_need_not_keep_reports_of_an_attempt_that_has_ended() -> None:
+    history = at_stage("train")
+    history.do(Lose(2, Failure.LOST_WORKER, "silent", NOW, 31.0))
+    assert answer(history.state, report(2, checkpoint(step=9), seq=7)).seq == 7
+    other = report(2, checkpoint(step=9), seq=7, incarnation="older")
+    assert answer(history.state, other).seq == 7

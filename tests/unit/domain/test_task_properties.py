@@ -3,6 +3,7 @@
 from collections import Counter
 from datetime import datetime, timedelta
 
+from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ FENCE_BACK = st.sampled_from([0, 0, 0, 0, 0, 1, 2, -1])
 ACTIONS = st.one_of(
     st.tuples(st.just("assign")),
     st.tuples(st.just("report"), FENCE_BACK, BODIES),
+    st.tuples(st.just("gap"), st.integers(-2, 3), BODIES),
     st.tuples(st.just("success"), FENCE_BACK),
     st.tuples(st.just("zombie"), BODIES),
     st.tuples(st.just("again"), st.integers(0, 30)),
@@ -49,9 +51,14 @@ class Play:
             case ("assign",):
                 return self.history.do(Assign(WORKER_ID, INCARNATION, self.now))
             case ("report", back, body):
-                return self.receive(report(max(0, state.fence - back), body))
+                return self.receive(self.next_report(max(0, state.fence - back), body))
+            case ("gap", off, body):
+                message = self.next_report(state.fence, body)
+                message.seq = max(1, message.seq + off)
+                return self.receive(message)
             case ("success", back):
-                return self.receive(report(max(0, state.fence - back), succeeded(state.stage)))
+                fence = max(0, state.fence - back)
+                return self.receive(self.next_report(fence, succeeded(state.stage)))
             case ("zombie", body):
                 return self.receive(report(state.fence, body, incarnation="older"))
             case ("again", index) if self.sent:
@@ -65,6 +72,10 @@ class Play:
             case ("cancel",):
                 return self.history.do(RequestCancel("someone"))
         return []
+
+    def next_report(self, fence: int, body: Message) -> work_pb2.Report:
+        attempt = self.history.state.attempt(fence)
+        return report(fence, body, seq=attempt.reports + 1 if attempt else 1)
 
     def receive(self, message: work_pb2.Report) -> list[str]:
         self.sent.append(message)
@@ -115,5 +126,5 @@ def test_the_same_report_twice_in_a_row_changes_nothing_the_second_time(
             play.act(action)
         except Conflict:
             continue
-        if action[0] in ("report", "success", "zombie") and play.sent:
+        if action[0] in ("report", "gap", "success", "zombie") and play.sent:
             assert play.receive(play.sent[-1]) == []
