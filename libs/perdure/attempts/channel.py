@@ -23,6 +23,7 @@ from typing import Any, Final, NoReturn
 
 from perdure.domain.failures import failure_behind
 from perdure.errors import PerdureError
+from perdure.telemetry.child import Phases, attempt_traced
 
 CHANNEL_VARIABLE: Final = "PERDURE_CHANNEL_FD"
 JOB_FILE: Final = "job.json"
@@ -41,6 +42,7 @@ class Channel:
         self._out = os.fdopen(descriptor, "w", buffering=1, encoding="utf-8")
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self.phases: Phases | None = None  # traced, when somebody collects traces
 
     @property
     def stop_requested(self) -> bool:
@@ -70,6 +72,8 @@ class Channel:
         Each call counts as a step of work done.
         """
         self.say("progress", phase=phase, **fields)
+        if self.phases is not None:
+            self.phases.enter(phase)
 
     def epoch(self, **fields: Any) -> None:
         """An epoch is complete: fields of perdure.v1.EpochCompleted."""
@@ -137,7 +141,11 @@ def _run(work: Work) -> int:
     signal.signal(signal.SIGTERM, on_sigterm)
     threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
     try:
-        channel.result(work(job, job_dir, channel))
+        with attempt_traced(
+            _service_of(work), job.get("task_id", ""), job.get("fence", 0)
+        ) as phases:
+            channel.phases = phases
+            channel.result(work(job, job_dir, channel))
     except Stopped:
         return STOPPED
     except Exception as error:  # noqa: BLE001  the boundary of the process: recorded with its class
@@ -146,6 +154,13 @@ def _run(work: Work) -> int:
         channel.failed(failure_behind(error), said)
         return 1
     return 0
+
+
+def _service_of(work: Work) -> str:
+    """The service whose child this is, by the place of its code."""
+    module = sys.modules[work.__module__]
+    package = module.__spec__.name if module.__spec__ else module.__name__
+    return package.partition(".")[0].removeprefix("perdure_").replace("_", "-")
 
 
 def _in_a_line(error: Exception) -> str:

@@ -144,6 +144,9 @@ class TaskState:
     config: dict[str, Any] | None
     config_hash: str
     min_map50: float | None
+    traceparent: str = (
+        ""  # the trace in which it was submitted: all that is done for it belongs there
+    )
     dataset_version: str = ""
     split_id: str = ""
     fence: int = 0

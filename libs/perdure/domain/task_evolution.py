@@ -95,6 +95,7 @@ def _submitted(data: events_pb2.TaskSubmitted, event: RecordedEvent) -> TaskStat
         config_hash=data.config_hash,
         min_map50=data.gate.min_map50 if data.gate.HasField("min_map50") else None,
         dataset_version=data.data.dataset_version,
+        traceparent=event.traceparent,
     )
 
 

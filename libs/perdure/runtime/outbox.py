@@ -107,7 +107,12 @@ class Outbox:
     async def _send(self, kept: _Kept) -> None:
         report = kept.report
         message = wrap(
-            report.id, report, source=report.worker_id, subject=report.task_id, time=report.time
+            report.id,
+            report,
+            source=report.worker_id,
+            subject=report.task_id,
+            time=report.time,
+            traceparent=report.traceparent,
         )
         try:
             await self._bus.publish(topology.REPORTS, report.stage, message)

@@ -20,10 +20,12 @@ from perdure.errors import BusUnavailable
 from perdure.messaging import topology
 from perdure.messaging.port import Bus, Delivery
 from perdure.runtime.clock import Clock, NewId
-from perdure.runtime.messages import unwrap, wrap
+from perdure.runtime.messages import handling, unwrap, wrap
 from perdure.runtime.outbox import Outbox
 from perdure.runtime.report_file import ReportFile
 from perdure.runtime.waiting import set_within
+from perdure.telemetry import tracing
+from perdure.telemetry.logging_context import about
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +171,10 @@ class Worker:
             )
 
     async def _on_message(self, delivery: Delivery) -> None:
+        with handling(delivery):
+            await self._handle(delivery)
+
+    async def _handle(self, delivery: Delivery) -> None:
         match delivery.message.type:
             case "CancelAttempt":
                 cancel = unwrap(delivery.message, work_pb2.CancelAttempt)
@@ -209,6 +215,15 @@ class Worker:
         reached("worker.accepted")
 
     async def _carry_out(self, key: AttemptKey, context: AttemptContext) -> None:
+        task_id, fence = key
+        stage = context.assignment.stage
+        with (
+            about(task=task_id, attempt=fence),
+            tracing.span(f"attempt {stage}", task=task_id, attempt=fence),
+        ):
+            await self._see_through(key, context)
+
+    async def _see_through(self, key: AttemptKey, context: AttemptContext) -> None:
         try:
             ending = await self._ending(context)
             reached("worker.ended")
@@ -248,6 +263,7 @@ class Worker:
             incarnation=self._incarnation,
             time=self._clock.now(),
             seq=self._reported[key],
+            traceparent=tracing.traceparent(),
             findings=ending.findings if ending else None,
             model=ending.model if ending else None,
         )

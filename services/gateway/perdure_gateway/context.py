@@ -13,7 +13,9 @@ from perdure.domain.task import TaskState, task_stream
 from perdure.domain.task_evolution import replay
 from perdure.errors import NotFound
 from perdure.eventlog.port import Document, EventLog, ReadModels, StreamAppend
+from perdure.messaging.port import Bus
 from perdure.runtime.clock import Clock, NewId
+from perdure.telemetry import tracing
 from perdure_gateway.live import LiveFeed
 from perdure_gateway.settings import GatewaySettings
 
@@ -21,6 +23,7 @@ SOURCE: Final = "gateway"
 TASKS: Final = "tasks"
 DATASETS: Final = "datasets"
 MODELS: Final = "models"
+DEAD_LETTERS: Final = "dead-letters"
 
 Settled = Callable[[str, int, float], Awaitable[None]]
 
@@ -34,6 +37,7 @@ class Gateway:
     log: EventLog
     read_models: ReadModels
     store: ObjectStore
+    bus: Bus
     live: LiveFeed
     clock: Clock
     new_id: NewId
@@ -48,9 +52,9 @@ class Gateway:
 
         The ids of the events follow from `cause`. Raises what EventLog.append does.
         """
-        time = self.clock.now()
+        time, trace = self.clock.now(), tracing.traceparent()
         new = tuple(
-            NewEvent(derived_id(cause, index), data, time, task_id, cause, SOURCE)
+            NewEvent(derived_id(cause, index), data, time, task_id, cause, SOURCE, trace)
             for index, data in enumerate(events)
         )
         append = StreamAppend(task_stream(task_id), expected_version, new)

@@ -23,8 +23,10 @@ from perdure.eventlog.port import EventLog, StreamAppend
 from perdure.messaging import topology
 from perdure.messaging.port import Bus, Delivery
 from perdure.runtime.clock import Clock, NewId
-from perdure.runtime.messages import unwrap, wrap
+from perdure.runtime.messages import handling, unwrap, wrap
 from perdure.runtime.waiting import first_of, set_within
+from perdure.telemetry import tracing
+from perdure.telemetry.logging_context import about
 from perdure_scheduler.assignments import assignment_of
 from perdure_scheduler.tasks import SOURCE, SideFact, Tasks
 from perdure_scheduler.workers import LEASE_S, Workers, WorkerView
@@ -45,8 +47,8 @@ class Scheduler:
         self._bus = bus
         self._clock = clock
         self._new_id = new_id
-        self._tasks = Tasks(eventlog, clock)
-        self._workers = Workers(clock.monotonic())
+        self.tasks = Tasks(eventlog, clock)
+        self.workers = Workers(clock.monotonic())
         self._lock = asyncio.Lock()
         self._ticked_at = clock.monotonic()
         self._stopping = asyncio.Event()
@@ -55,7 +57,7 @@ class Scheduler:
         """Schedule until `stopping` is set."""
         self._stopping = stopping
         try:
-            await self._patiently(self._tasks.catch_up)
+            await self._patiently(self.tasks.catch_up)
             await self._serve(stopping)
         except Unavailable as error:
             log.warning("stopped while waiting: %s", error)
@@ -73,7 +75,7 @@ class Scheduler:
 
     async def _wait(self, stopping: asyncio.Event) -> None:
         """Until something was appended, or a tick has passed, or it is time to stop."""
-        news = self._log.wait(after=self._tasks.position, timeout_s=TICK_S)
+        news = self._log.wait(after=self.tasks.position, timeout_s=TICK_S)
         try:
             await first_of(news, stopping.wait())
         except Unavailable as error:
@@ -94,7 +96,7 @@ class Scheduler:
                 await self._pause()
                 if self._stopping.is_set():
                     raise
-                self._workers.grace(self._clock.monotonic())
+                self.workers.grace(self._clock.monotonic())
             else:
                 return
 
@@ -105,12 +107,12 @@ class Scheduler:
         now = self._clock.monotonic()
         if now - self._ticked_at > LEASE_S / 2:
             # We were not running (a suspended machine, a blocked process): the silence was ours.
-            self._workers.grace(now)
+            self.workers.grace(now)
         self._ticked_at = now
-        await self._tasks.catch_up()
-        for state in self._tasks:
+        await self.tasks.catch_up()
+        for state in self.tasks:
             await self._watch(state)
-        for state in self._tasks:
+        for state in self.tasks:
             await self._place(state)
 
     async def _watch(self, state: TaskState) -> None:
@@ -119,7 +121,7 @@ class Scheduler:
         if attempt is None:
             return
         now = self._clock.monotonic()
-        silent_s = self._workers.silent_s(attempt.worker_id, now)
+        silent_s = self.workers.silent_s(attempt.worker_id, now)
         if silent_s > LEASE_S:
             await self._lose_worker(state, attempt, silent_s)
         elif state.status is Status.CANCELLING:
@@ -127,21 +129,21 @@ class Scheduler:
 
     async def _lose_worker(self, state: TaskState, attempt: Attempt, silent_s: float) -> None:
         detail = f"worker {attempt.worker_id} was silent for {silent_s:.0f} s"
-        view = self._workers.get(attempt.worker_id)
+        view = self.workers.get(attempt.worker_id)
         if view is not None:
             lost = events_pb2.WorkerLost(
                 worker_id=attempt.worker_id, incarnation=view.incarnation, detail=detail
             )
             known = await self._log.read_stream(worker_stream(attempt.worker_id))
             await self._record_worker(lost, version=len(known))
-            self._workers.forget(attempt.worker_id)
+            self.workers.forget(attempt.worker_id)
         await self._lose(state, attempt, detail, silent_s)
 
     async def _lose(
         self, state: TaskState, attempt: Attempt, detail: str, silent_s: float | None = None
     ) -> None:
         command = Lose(attempt.fence, Failure.LOST_WORKER, detail, self._clock.now(), silent_s)
-        await self._tasks.execute(state.id, command, cause=f"lost/{attempt.fence}")
+        await self.tasks.execute(state.id, command, cause=f"lost/{attempt.fence}")
 
     async def _cancel(self, state: TaskState, attempt: Attempt) -> None:
         """Tell the worker, at each tick, until it reports the end.
@@ -162,12 +164,16 @@ class Scheduler:
         view = self._free_worker(state)
         if view is None:
             return
+        with about(task=state.id), tracing.span(f"place {state.stage}", parent=state.traceparent):
+            await self._assign(state, view)
+
+    async def _assign(self, state: TaskState, view: WorkerView) -> None:
         command = Assign(view.registration.worker_id, view.incarnation, self._clock.now())
         cause = f"assign/{state.version}"
         try:
-            after, events = await self._tasks.execute(state.id, command, cause=cause)
+            after, events = await self.tasks.execute(state.id, command, cause=cause)
         except Conflict as conflict:  # cancelled meanwhile
-            log.info("not assigned: %s", conflict, extra={"task": state.id})
+            log.info("not assigned: %s", conflict)
             return
         reached("scheduler.assigned")
         if events and after is not None:
@@ -176,17 +182,17 @@ class Scheduler:
 
     def _free_worker(self, state: TaskState) -> WorkerView | None:
         busy: dict[str, int] = {}
-        for task in self._tasks:
+        for task in self.tasks:
             if task.current_attempt is not None:
                 worker_id = task.current_attempt.worker_id
                 busy[worker_id] = busy.get(worker_id, 0) + 1
         now = self._clock.monotonic()
         free = [
             view
-            for view in self._workers.all()
+            for view in self.workers.all()
             if state.stage in view.registration.stages
             and not view.draining
-            and self._workers.silent_s(view.registration.worker_id, now) <= LEASE_S
+            and self.workers.silent_s(view.registration.worker_id, now) <= LEASE_S
             and busy.get(view.registration.worker_id, 0) < view.registration.capacity
         ]
         return min(
@@ -198,7 +204,8 @@ class Scheduler:
     async def _offer(self, state: TaskState) -> None:
         attempt = state.current_attempt
         assert attempt is not None
-        await self._publish_work(attempt.worker_id, assignment_of(state, attempt))
+        with tracing.span(f"offer {attempt.stage}", parent=state.traceparent):
+            await self._publish_work(attempt.worker_id, assignment_of(state, attempt))
 
     async def _publish_work(
         self,
@@ -215,12 +222,12 @@ class Scheduler:
         await self._patiently(lambda: self._heard(heartbeat))
 
     async def _heard(self, heartbeat: work_pb2.Heartbeat) -> None:
-        await self._tasks.catch_up()
-        view, fresh = self._workers.heard(heartbeat, self._clock.monotonic())
+        await self.tasks.catch_up()
+        view, fresh = self.workers.heard(heartbeat, self._clock.monotonic())
         worker_id = view.registration.worker_id
         if fresh:
             await self._register(view.registration)
-        for state in self._tasks:
+        for state in self.tasks:
             attempt = state.current_attempt
             if attempt is None or attempt.worker_id != worker_id:
                 continue
@@ -230,14 +237,14 @@ class Scheduler:
                 await self._offer(state)  # it never arrived, or its end was never heard of
         await self._end_zombies(view)
         if fresh:
-            for state in self._tasks:
+            for state in self.tasks:
                 await self._place(state)
 
     async def _end_zombies(self, view: WorkerView) -> None:
         """Stop what a worker still does although it has lost it: it holds up new work."""
         held = {
             (state.id, attempt.fence)
-            for state in self._tasks
+            for state in self.tasks
             if (attempt := state.current_attempt) is not None
         }
         for task_id, fence in view.attempts - held:
@@ -271,11 +278,12 @@ class Scheduler:
 
     async def _on_report(self, delivery: Delivery) -> None:
         report = unwrap(delivery.message, work_pb2.Report)
-        await self._patiently(lambda: self._receive(report))
+        with handling(delivery), about(task=report.task_id, attempt=report.fence):
+            await self._patiently(lambda: self._receive(report))
 
     async def _receive(self, report: work_pb2.Report) -> None:
         command = Receive(report, self._clock.now())
-        state, events = await self._tasks.execute(
+        state, events = await self.tasks.execute(
             report.task_id, command, cause=report.id, facts=_facts(report)
         )
         reached("scheduler.recorded")
@@ -306,5 +314,5 @@ def _log_events(report: work_pb2.Report, events: tuple[RecordedEvent, ...]) -> N
     for event in events:
         log.info(
             event.type,
-            extra={"task": report.task_id, "fence": report.fence, "position": event.position},
+            extra={"position": event.position},
         )

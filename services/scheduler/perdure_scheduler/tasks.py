@@ -10,6 +10,7 @@ from typing import Final
 from google.protobuf.message import Message
 
 from perdure.contracts.envelope import NewEvent, RecordedEvent, derived_id
+from perdure.contracts.v1 import events_pb2
 from perdure.domain.task import TaskState, task_stream
 from perdure.domain.task_decisions import Command, decide
 from perdure.domain.task_evolution import evolve, replay
@@ -17,6 +18,8 @@ from perdure.errors import EventIdReused, VersionConflict
 from perdure.eventlog.port import EventLog, StreamAppend
 from perdure.eventlog.tail import check_follows
 from perdure.runtime.clock import Clock
+from perdure.telemetry import tracing
+from perdure.telemetry.metrics import ATTEMPTS_ENDED
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +105,7 @@ class Tasks:
             for event in mine:
                 state = evolve(state, event)
                 self._take_in(event)
+                _count(state, event)
             return state, mine
         raise VersionConflict(f"task {task_id} is changed by others all the time")
 
@@ -139,6 +143,7 @@ class Tasks:
             correlation_id=task_id,
             causation_id=cause,
             source=SOURCE,
+            traceparent=tracing.traceparent(),
         )
 
     def _take_in(self, event: RecordedEvent) -> None:
@@ -153,3 +158,17 @@ class Tasks:
             self._live.pop(task_id, None)
         else:
             self._live[task_id] = state
+
+
+def _count(state: TaskState, event: RecordedEvent) -> None:
+    """Count an attempt that ended."""
+    match event.data:
+        case events_pb2.AttemptSucceeded() as ended:
+            outcome, failure = "succeeded", ""
+        case events_pb2.AttemptFailed() as ended:
+            outcome, failure = "failed", ended.failure
+        case _:
+            return
+    attempt = state.attempt(ended.fence)
+    stage = attempt.stage if attempt else ""
+    ATTEMPTS_ENDED.add(1, {"stage": stage, "outcome": outcome, "failure": failure})

@@ -80,7 +80,7 @@ class CancelAttempt(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("id", "task_id", "stage", "fence", "worker_id", "incarnation", "time", "started", "epoch", "checkpoint", "failed", "succeeded", "findings", "model", "seq")
+    __slots__ = ("id", "task_id", "stage", "fence", "worker_id", "incarnation", "time", "started", "epoch", "checkpoint", "failed", "succeeded", "findings", "model", "seq", "traceparent")
     ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +96,7 @@ class Report(_message.Message):
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     id: str
     task_id: str
     stage: str
@@ -111,7 +112,8 @@ class Report(_message.Message):
     findings: Findings
     model: ModelFacts
     seq: int
-    def __init__(self, id: _Optional[str] = ..., task_id: _Optional[str] = ..., stage: _Optional[str] = ..., fence: _Optional[int] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., time: _Optional[str] = ..., started: _Optional[_Union[_events_pb2.AttemptStarted, _Mapping]] = ..., epoch: _Optional[_Union[_events_pb2.EpochCompleted, _Mapping]] = ..., checkpoint: _Optional[_Union[_events_pb2.CheckpointSaved, _Mapping]] = ..., failed: _Optional[_Union[_events_pb2.AttemptFailed, _Mapping]] = ..., succeeded: _Optional[_Union[_events_pb2.AttemptSucceeded, _Mapping]] = ..., findings: _Optional[_Union[Findings, _Mapping]] = ..., model: _Optional[_Union[ModelFacts, _Mapping]] = ..., seq: _Optional[int] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, id: _Optional[str] = ..., task_id: _Optional[str] = ..., stage: _Optional[str] = ..., fence: _Optional[int] = ..., worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., time: _Optional[str] = ..., started: _Optional[_Union[_events_pb2.AttemptStarted, _Mapping]] = ..., epoch: _Optional[_Union[_events_pb2.EpochCompleted, _Mapping]] = ..., checkpoint: _Optional[_Union[_events_pb2.CheckpointSaved, _Mapping]] = ..., failed: _Optional[_Union[_events_pb2.AttemptFailed, _Mapping]] = ..., succeeded: _Optional[_Union[_events_pb2.AttemptSucceeded, _Mapping]] = ..., findings: _Optional[_Union[Findings, _Mapping]] = ..., model: _Optional[_Union[ModelFacts, _Mapping]] = ..., seq: _Optional[int] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class ReportsRecorded(_message.Message):
     __slots__ = ("task_id", "fence", "incarnation", "seq")
