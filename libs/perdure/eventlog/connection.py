@@ -1,6 +1,6 @@
 """Connections to the log's database, and what its errors mean to the rest of Perdure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,9 @@ STATEMENT_TIMEOUT_S = (
     30.0  # no statement of ours takes a second; an append may wait for other appends
 )
 ACQUIRE_TIMEOUT_S = 15.0
+GOODBYE_S = 1.0
+# An address may name several hosts: what a replica says is old, and a lock there locks nobody out.
+SERVER_ROLE = "primary"
 POOL_SIZE = 8  # per process: appends use one connection at a time, reads share the others
 
 # What passes by itself, or when somebody starts the database again.
@@ -62,11 +65,25 @@ def configured() -> Iterator[None]:
         ) from error
 
 
-async def connect(dsn: str) -> Any:
-    """One asyncpg connection of its own, outside any pool."""
+async def connect(dsn: str, settings: Mapping[str, str] | None = None) -> Any:
+    """One asyncpg connection of its own, outside any pool; `settings` are the server's, for its
+    session.
+    """
     return await asyncpg.connect(
-        dsn, timeout=CONNECT_TIMEOUT_S, command_timeout=STATEMENT_TIMEOUT_S
+        dsn,
+        timeout=CONNECT_TIMEOUT_S,
+        command_timeout=STATEMENT_TIMEOUT_S,
+        target_session_attrs=SERVER_ROLE,
+        server_settings=dict(settings or {}),
     )
+
+
+async def hang_up(connection: Any) -> None:
+    """Say goodbye if the server still listens; else it would log a broken connection."""
+    try:
+        await connection.close(timeout=GOODBYE_S)
+    except (OSError, asyncpg.InterfaceError):
+        connection.terminate()
 
 
 async def open_pool(dsn: str) -> Any:
@@ -78,6 +95,7 @@ async def open_pool(dsn: str) -> Any:
             max_size=POOL_SIZE,
             timeout=CONNECT_TIMEOUT_S,
             command_timeout=STATEMENT_TIMEOUT_S,
+            target_session_attrs=SERVER_ROLE,
             reset=_nothing,
         )
 

@@ -7,14 +7,11 @@ import logging
 from contextlib import suppress
 from typing import Any
 
-import asyncpg
-
 from perdure.errors import LogUnavailable
 from perdure.eventlog.backoff import retry_delays
-from perdure.eventlog.connection import answering, connect
+from perdure.eventlog.connection import answering, connect, hang_up
 
 CHANNEL = "perdure_log"
-GOODBYE_S = 1.0
 KEEPALIVE_S = 15.0  # finds out that a connection is dead though nobody said so
 
 _logger = logging.getLogger(__name__)
@@ -56,7 +53,7 @@ class Listener:
                         self.wake()  # what was appended while nobody listened
                         await _outlive(connection, lost)
                     finally:
-                        await _hang_up(connection)
+                        await hang_up(connection)
                 _logger.warning("lost the connection that listens for new events: connecting again")
             except LogUnavailable as error:
                 _logger.warning(
@@ -71,14 +68,6 @@ class Listener:
             CHANNEL, lambda _connection, _pid, _channel, _payload: self.wake()
         )
         return lost
-
-
-async def _hang_up(connection: Any) -> None:
-    """Say goodbye if the server still listens; else it would log a broken connection."""
-    try:
-        await connection.close(timeout=GOODBYE_S)
-    except (OSError, asyncpg.InterfaceError):
-        connection.terminate()
 
 
 async def _outlive(connection: Any, lost: asyncio.Event) -> None:

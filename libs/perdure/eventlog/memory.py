@@ -123,6 +123,11 @@ class MemoryLog:
         self._check_open()
         return verify_end(verify_chain(self.rows), self._head)
 
+    async def has_leader(self, role: str) -> bool | None:
+        """None: whoever has this log is alone with it. See the port."""
+        self._check_open()
+        return None
+
     async def close(self) -> None:
         """End the log."""
         self._closed = True

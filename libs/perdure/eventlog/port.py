@@ -75,6 +75,9 @@ class EventLog(Protocol):
         Raises DamagedLog with the first position that is wrong.
         """
 
+    async def has_leader(self, role: str) -> bool | None:
+        """Whether some process leads as `role` (leadership.py); None: this log elects nobody."""
+
     async def close(self) -> None:
         """Release connections. The log cannot be used afterwards."""
 

@@ -1,45 +1,78 @@
 """Publish each event of the log, in order. The checkpoint moves only after the broker's confirm.
 
-Killed between the two, the relay publishes the same events again: delivery is at least once, and
-consumers know an event by its id.
+Killed between the two, the relay publishes the same events again, and so does one that was stopped
+and does not know yet that another has taken over: delivery is at least once, and consumers know an
+event by its id. Each of the two publishes in order and leaves nothing out, so that whoever goes by
+the first time an event comes sees them in order.
 """
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from perdure.contracts.codec import to_envelope
 from perdure.contracts.envelope import RecordedEvent
+from perdure.crash_points import reached
 from perdure.errors import Unavailable
+from perdure.eventlog import leadership
+from perdure.eventlog.backoff import retry_delays
 from perdure.eventlog.port import EventLog, ReadModels
+from perdure.eventlog.tail import check_follows
 from perdure.messaging import topology
 from perdure.messaging.port import Bus, Message
-from perdure.runtime.waiting import first_of
+from perdure.runtime.waiting import first_of, set_within
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT: Final = "relay"
-BATCH: Final = 200
+CHECKPOINT: Final = leadership.RELAY
+BATCH: Final = 500  # what one crash repeats at most; the round trips of a batch are few against it
 WAIT_S: Final = 5.0
-UNAVAILABLE_PAUSE_S: Final = 1.0
+# AMQP takes no more. A stream's name may be longer; nobody binds to the end of one that long.
+MAX_ROUTING_KEY_BYTES: Final = 255
+# Whoever leads ends a relay that does not lead any more; this is until it has.
+NOT_LEADING_PAUSE_S: Final = 0.5
+
+
+async def _alone() -> bool:
+    """A relay that nobody can replace leads."""
+    return True
 
 
 class Relay:
-    """Moves events from the log to the broker."""
+    """Moves events from the log to the broker.
 
-    def __init__(self, *, eventlog: EventLog, checkpoints: ReadModels, bus: Bus) -> None:
+    `leads` is asked before each batch whether this relay is still the one: `Leadership.held`, where
+    several may run.
+    """
+
+    def __init__(
+        self,
+        *,
+        eventlog: EventLog,
+        checkpoints: ReadModels,
+        bus: Bus,
+        leads: Callable[[], Awaitable[bool]] = _alone,
+    ) -> None:
         self._log = eventlog
         self._checkpoints = checkpoints
         self._bus = bus
+        self._leads = leads
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Relay until `stopping` is set; wait while either end is away."""
+        """Relay until `stopping` is set; wait while either end is away.
+
+        Raises DamagedLog for a hole in the log: what stands behind it is not published.
+        """
+        delays = retry_delays()
         while not stopping.is_set():
             try:
                 await self._step(stopping)
+                delays = retry_delays()
             except Unavailable as error:
-                log.warning("waiting: %s", error)
-                await asyncio.sleep(UNAVAILABLE_PAUSE_S)
+                delay_s = next(delays)
+                log.warning("the relay stands still, next try in %g s: %s", delay_s, error.message)
+                await set_within(stopping, delay_s)
 
     async def _step(self, stopping: asyncio.Event) -> None:
         position = await self._checkpoints.position(CHECKPOINT)
@@ -47,12 +80,30 @@ class Relay:
         if not events:
             await first_of(self._log.wait(after=position, timeout_s=WAIT_S), stopping.wait())
             return
-        for event in events:
-            await self._bus.publish(topology.EVENTS, f"{event.type}.{event.stream}", _wrap(event))
+        check_follows(events, position)
+        reached("relay.read")
+        if not await self._leads():
+            await set_within(stopping, NOT_LEADING_PAUSE_S)
+            return
+        await self._bus.publish_all(topology.EVENTS, [_addressed(event) for event in events])
+        reached("relay.published")
         last = events[-1].position
-        if not await self._checkpoints.commit(CHECKPOINT, expected=position, position=last):
+        if await self._checkpoints.commit(CHECKPOINT, expected=position, position=last):
+            reached("relay.checkpointed")
+        else:
             log.warning("another relay has moved the checkpoint from position %d", position)
 
 
-def _wrap(event: RecordedEvent) -> Message:
-    return Message(id=event.id, type=event.type, body=to_envelope(event).SerializeToString())
+def _addressed(event: RecordedEvent) -> tuple[str, Message]:
+    """The routing key and the message of an event."""
+    message = Message(
+        id=event.id,
+        type=event.type,
+        body=to_envelope(event).SerializeToString(),
+        headers={"traceparent": event.traceparent} if event.traceparent else {},
+        source=event.source,
+        subject=event.stream,
+        time=event.time,
+    )
+    key = f"{event.type}.{event.stream}".encode()[:MAX_ROUTING_KEY_BYTES]
+    return key.decode(errors="ignore"), message

@@ -1,0 +1,7 @@
+-- The session that holds the advisory lock $1 of this database, and whether it is this one. No row: nobody has it.
+-- pg_locks shows a bigint key as two halves, with objsubid 1.
+SELECT pid, pid = pg_backend_pid() AS own
+FROM pg_locks
+WHERE locktype = 'advisory' AND granted AND objsubid = 1
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (classid::bigint << 32) | objid::bigint = $1
