@@ -19,7 +19,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 import perdure
-from perdure.cli import audit, dataset, model, task, train
+from perdure.cli import audit, dataset, model, relay, service, task, train
 from perdure.cli.output import complain, print_error_json
 from perdure.client.address import DATA_DIR_VARIABLE, DEFAULT_URL, URL_VARIABLE
 from perdure.errors import (
@@ -107,6 +107,8 @@ app.command("train")(train.train)
 app.add_typer(task.app, name="task")
 app.add_typer(model.app, name="model")
 app.add_typer(audit.app, name="audit")
+app.add_typer(relay.app, name="relay")
+service.add_to(app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -53,13 +53,14 @@ class Craft:
     `job` prepares the folder and gives the child's job (blocking); it calls its last argument
     between steps, which raises when the attempt is to stop. `result` turns the child's
     result into the report of success (blocking). `checkpoint` takes care of a checkpoint that the
-    child has written.
+    child has written. A child that `uses_store` is given the keys to the object store.
     """
 
     module: str
     job: Callable[[work_pb2.Assignment, Path, CheckStop], Mapping[str, Any]]
     result: Callable[[work_pb2.Assignment, Mapping[str, Any]], events_pb2.AttemptSucceeded]
     checkpoint: OnCheckpoint | None = None
+    uses_store: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,9 @@ class _Attempt:
             )
         except AskedToStop as asked:
             return failed_ending(asked.request.failure, asked.request.detail)
-        child = await Child.start(ChildCommand(self._craft.module, job, self._folder))
+        child = await Child.start(
+            ChildCommand(self._craft.module, job, self._folder, uses_store=self._craft.uses_store)
+        )
         self._pid = child.pid
         stopper = asyncio.create_task(self._stop_when_asked(child))
         try:

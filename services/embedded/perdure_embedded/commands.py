@@ -14,12 +14,12 @@ from rich.console import Console
 
 from perdure import __version__
 from perdure.runtime.logs import log_to_file
+from perdure.runtime.settings import DEFAULT_HOST, MAX_PORT
 from perdure_embedded.demo import DEFAULT_FOLDER, run_demo
 from perdure_embedded.folder import DATA_DIR_VARIABLE, DataFolder
 from perdure_embedded.server import EmbeddedServer
-from perdure_gateway.server import DEFAULT_HOST, DEFAULT_PORT
+from perdure_gateway.settings import DEFAULT_PORT
 
-MAX_PORT: Final = 65535
 INTERRUPTED: Final = 130
 
 

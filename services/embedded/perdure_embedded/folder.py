@@ -1,6 +1,5 @@
 """The data folder of an embedded server: what lies where, and who holds it."""
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -10,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from perdure.artifacts.files import write_bytes
-from perdure.errors import AlreadyRunning, InvalidSetting
+from perdure.errors import InvalidSetting
+from perdure.runtime.data_folder import held
 
 DATA_DIR_VARIABLE: Final = "PERDURE_DATA_DIR"
 SERVER_FILE: Final = "server.json"
@@ -76,28 +76,7 @@ class DataFolder:
 
         Raises AlreadyRunning with the pid of the other.
         """
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            lock = (self.root / "server.lock").open("a+", encoding="utf-8")
-        except OSError as error:
-            raise InvalidSetting(
-                f"the data folder {self.root} cannot be used: {error.strerror}. "
-                "Give another one with --data-dir"
-            ) from error
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.seek(0)
-                pid = lock.read().strip() or "unknown"
-                raise AlreadyRunning(
-                    f"a Perdure server with pid {pid} holds {self.root}. Use it, stop it with "
-                    f"`kill {pid}`, or give another folder with --data-dir",
-                    pid=pid,
-                ) from None
-            lock.truncate(0)
-            lock.write(str(os.getpid()))
-            lock.flush()
+        with held(self.root, otherwise="--data-dir"):
             yield
 
     @contextmanager

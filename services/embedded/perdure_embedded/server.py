@@ -14,6 +14,7 @@ from typing import Final
 from perdure.artifacts import open_store
 from perdure.artifacts.port import ObjectStore
 from perdure.domain.task import Stage
+from perdure.eventlog.leadership import RELAY, while_leading
 from perdure.eventlog.port import EventLog, ReadModels
 from perdure.eventlog.postgres import open_postgres
 from perdure.messaging import topology
@@ -29,6 +30,7 @@ from perdure_gateway.bootstrap import build_app
 from perdure_gateway.server import GatewayServer
 from perdure_publisher.craft import publishing
 from perdure_relay.relay import Relay
+from perdure_scheduler.dead_letters import DeadLetterKeeper
 from perdure_scheduler.scheduler import Scheduler
 from perdure_trainer_agent.craft import Training
 
@@ -124,8 +126,18 @@ class EmbeddedServer:
         def postgres(stopping: asyncio.Event) -> Awaitable[None]:
             return _keep_postgres(ports.postgres, stopping)
 
-        relay = Relay(eventlog=ports.eventlog, checkpoints=ports.read_models, bus=ports.bus)
-        return {"postgres": postgres, "scheduler": scheduler, "relay": relay.run}
+        def relay(stopping: asyncio.Event) -> Awaitable[None]:
+            # It is alone, but takes the lock: who asks whether a relay is active looks there.
+            relay = Relay(eventlog=ports.eventlog, checkpoints=ports.read_models, bus=ports.bus)
+            return while_leading(ports.postgres.dsn, RELAY, relay.run, stopping)
+
+        keeper = DeadLetterKeeper(ports.eventlog, ports.bus, self._clock)
+        return {
+            "postgres": postgres,
+            "scheduler": scheduler,
+            "dead letters": keeper.run,
+            "relay": relay,
+        }
 
     def _workers(self, ports: Ports) -> dict[Stage, Worker]:
         cache = self._folder.cache

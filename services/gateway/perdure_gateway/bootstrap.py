@@ -1,7 +1,11 @@
 """The gateway, put together from its ports."""
 
+import asyncio
+import logging
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from fastapi import FastAPI
 
@@ -11,13 +15,21 @@ from perdure.eventlog.port import EventLog, ReadModels
 from perdure.messaging.port import Bus
 from perdure.runtime.clock import Clock, NewId, SystemClock
 from perdure.runtime.clock import new_id as random_id
+from perdure.runtime.data_folder import held
+from perdure.runtime.health import Checks
+from perdure.runtime.host import Host, Service
+from perdure.runtime.settings import variable_of
+from perdure.runtime.waiting import first_of
 from perdure_gateway import (
     audit,
     datasets,
+    dead_letters,
     health,
     logs,
     models,
     problems,
+    reconcile,
+    relay,
     stream,
     tasks,
     uploads,
@@ -26,9 +38,25 @@ from perdure_gateway.context import Gateway
 from perdure_gateway.guard import Guard
 from perdure_gateway.live import LiveFeed
 from perdure_gateway.projectors import Projectors
-from perdure_gateway.settings import GatewaySettings
+from perdure_gateway.server import GatewayServer
+from perdure_gateway.settings import LOOPBACK_HOSTS, GatewayServiceSettings, GatewaySettings
+from perdure_gateway.tracing import Traced
 
-ROUTERS = (uploads, tasks, logs, stream, datasets, models, audit, health)
+_logger = logging.getLogger(__name__)
+
+ROUTERS = (
+    uploads,
+    tasks,
+    logs,
+    stream,
+    datasets,
+    models,
+    audit,
+    dead_letters,
+    reconcile,
+    relay,
+    health,
+)
 
 
 def build_app(
@@ -51,6 +79,7 @@ def build_app(
         log=log,
         read_models=read_models,
         store=store,
+        bus=bus,
         live=LiveFeed(bus, name=new_id()),
         clock=clock or SystemClock(),
         new_id=new_id,
@@ -58,6 +87,7 @@ def build_app(
         settled=projectors.settled,
         check_projections=projectors.check,
     )
+    checks = Checks(health.readiness(gateway))
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -66,6 +96,7 @@ def build_app(
             try:
                 yield
             finally:
+                await checks.close()
                 await gateway.live.close()
 
     app = FastAPI(
@@ -76,6 +107,8 @@ def build_app(
         redoc_url=None,
     )
     app.state.gateway = gateway
+    app.state.checks = checks
+    app.add_middleware(Traced)
     app.add_middleware(
         Guard,
         allowed_hosts=settings.allowed_hosts,
@@ -86,3 +119,50 @@ def build_app(
     for module in ROUTERS:
         app.include_router(module.router)
     return app
+
+
+async def assemble(settings: GatewayServiceSettings, host: Host) -> Service:
+    """The gateway as a service of its own."""
+    store = await host.store(settings.store_url)
+    eventlog, read_models = await host.log(settings.log_url)
+    bus = await host.bus(settings.bus_url)
+    app = build_app(
+        log=eventlog,
+        read_models=read_models,
+        store=store,
+        bus=bus,
+        settings=GatewaySettings(
+            allowed_hosts=(*LOOPBACK_HOSTS, *settings.allowed_hosts),
+            spool_dir=await _spool(settings.data_dir, host),
+        ),
+    )
+    server = GatewayServer(
+        app,
+        host=settings.http_host,
+        port=settings.http_port,
+        trusted_network=settings.trusted_network,
+    )
+    with host.port("http_port"):
+        server.take_port()
+
+    async def run(stopping: asyncio.Event) -> None:
+        try:
+            with host.port("http_port"):
+                url = await server.start()
+            _logger.info("the API is at %s", url, extra={"url": url})
+            await first_of(server.ended(), stopping.wait())
+        finally:
+            await server.stop()
+
+    return Service(run, health.readiness(app.state.gateway))
+
+
+async def _spool(data_dir: Path | None, host: Host) -> Path | None:
+    """Where uploads are gathered, without those that an earlier, killed gateway has left there."""
+    if data_dir is None:
+        return None
+    host.at_end.enter_context(held(data_dir, otherwise=variable_of("data_dir")))
+    spool = data_dir / "spool"
+    await asyncio.to_thread(shutil.rmtree, spool, ignore_errors=True)
+    spool.mkdir()
+    return spool

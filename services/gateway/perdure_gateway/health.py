@@ -1,11 +1,37 @@
-"""GET /healthz and /v1/version."""
+"""GET /healthz, /readyz and /v1/version."""
 
-from fastapi import APIRouter
+from collections.abc import Mapping
+
+from fastapi import APIRouter, Request, Response
 
 import perdure
-from perdure_gateway.context import GatewayOf
+from perdure.runtime.health import (
+    Check,
+    Checks,
+    answered,
+    consumers,
+    database,
+    store,
+    verdict,
+)
+from perdure_gateway.context import Gateway, GatewayOf
 
 router = APIRouter()
+
+
+def readiness(gateway: Gateway) -> Mapping[str, Check]:
+    """What has to be well for the gateway to do all it can."""
+
+    async def projections() -> str:
+        gateway.check_projections()
+        return "up"
+
+    return {
+        "database": database(gateway.log),
+        "broker": consumers(gateway.bus, *gateway.live.queues),
+        "store": store(gateway.store),
+        "projections": projections,
+    }
 
 
 @router.get("/healthz")
@@ -14,6 +40,13 @@ async def healthz(gateway: GatewayOf) -> dict[str, str]:
     await gateway.log.head()
     gateway.check_projections()
     return {"status": "ok"}
+
+
+@router.get("/readyz")
+async def readyz(request: Request) -> Response:
+    """Whether all that the gateway needs answers: 503, with what does not, when it does not."""
+    checks: Checks = request.app.state.checks
+    return answered(*verdict(await checks.results()))
 
 
 @router.get("/v1/version")

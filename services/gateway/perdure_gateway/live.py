@@ -28,7 +28,7 @@ class LiveFeed:
 
     def __init__(self, bus: Bus, *, name: str) -> None:
         self._bus = bus
-        self._name = name
+        self.queues = live_queues(name)
         self._consumers: list[Consumer] = []
         self._progress: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._watchers: dict[str, set[asyncio.Event]] = {}
@@ -41,7 +41,7 @@ class LiveFeed:
 
     async def start(self) -> None:
         """Begin to listen."""
-        events, telemetry = live_queues(self._name)
+        events, telemetry = self.queues
         self._consumers.append(await self._bus.consume(events, self._on_event))
         self._consumers.append(await self._bus.consume(telemetry, self._on_telemetry))
 

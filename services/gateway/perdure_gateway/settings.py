@@ -1,9 +1,25 @@
 """What the gateway can be told, and its limits."""
 
+import ipaddress
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Self
 
+from pydantic import BeforeValidator, Field, model_validator
+
+from perdure.runtime.settings import (
+    DEFAULT_HOST,
+    Address,
+    DataDir,
+    LogUrl,
+    Port,
+    ServiceSettings,
+    StoreUrl,
+    variable_of,
+)
+
+DEFAULT_PORT: Final = 7412
 MIB: Final = 1024 * 1024
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 
@@ -33,3 +49,56 @@ class GatewaySettings:
     # Event streams look into the log at least this often, in case the bus lost the message that
     # would wake them.
     stream_poll_s: float = 5.0
+
+
+_NAME: Final = re.compile(r"[a-z0-9._-]{1,253}")
+
+
+def _host_names(text: str) -> tuple[str, ...]:
+    """Names as a Host header has them: small letters, IPv6 addresses in brackets."""
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    return tuple(name if _NAME.fullmatch(name) else _bracketed(name) for name in names)
+
+
+def _bracketed(name: str) -> str:
+    return f"[{ipaddress.IPv6Address(name.removeprefix('[').removesuffix(']'))}]"
+
+
+HostNames = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_host_names),
+    Field(description="host names without ports, with commas between them"),
+]
+
+
+class GatewayServiceSettings(ServiceSettings):
+    """Settings of the gateway as a process, from environment variables."""
+
+    log_url: LogUrl
+    store_url: StoreUrl
+    http_host: Address = DEFAULT_HOST
+    http_port: Port = DEFAULT_PORT
+    allowed_hosts: HostNames = ()
+    trusted_network: Annotated[bool, Field(description="yes or no")] = False
+    data_dir: DataDir | None = None
+    health_port: Port = 7420
+
+    @model_validator(mode="after")
+    def _is_guarded(self) -> Self:
+        """Nobody but programs on this machine reaches the gateway, unless that is wanted."""
+        if self.trusted_network or is_loopback(self.http_host):
+            return self
+        raise ValueError(
+            f"{variable_of('http_host')} is {self.http_host!r}, where others can reach the "
+            "gateway, and it has no user accounts yet: whoever can send it requests can read and "
+            "change everything. If a firewall or a proxy with a login stands before it, say so "
+            f"with {variable_of('trusted_network')}=yes; else listen on {DEFAULT_HOST}"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -74,6 +74,11 @@ def test_the_version_is_printed(perdure):
         ("task", "watch"),
         ("task", "logs", "abcd", "-f", "--offset", "3"),
         ("audit", "events"),
+        ("audit", "dead-letters", "show"),
+        ("audit", "dead-letters", "replay"),
+        ("audit", "dead-letters", "replay", "abcd", "--all"),
+        ("audit", "dead-letters", "replay", "abcd", "--queue", "q"),
+        ("audit", "dead-letters", "ls", "--status", "lost"),
     ],
 )
 def test_misuse_ends_with_2_and_a_message(perdure, arguments):
@@ -93,6 +98,9 @@ def test_misuse_ends_with_2_and_a_message(perdure, arguments):
         ("model", "ls"),
         ("dataset", "ls"),
         ("audit", "verify"),
+        ("audit", "reconcile"),
+        ("audit", "dead-letters", "ls"),
+        ("audit", "dead-letters", "replay", "--all"),
         ("train", "--data", "abcd", "--wait"),
     ],
 )
