@@ -5,11 +5,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: help setup demo up test lint format proto bench lock clean
+.PHONY: help setup setup-servers demo up stack compose-env compose-up compose-smoke test lint format proto bench lock clean
 
 help: ## Show this help
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv and install everything into it
 
@@ -18,13 +19,28 @@ $(READY): requirements.lock pyproject.toml infra/setup.sh
 	PYTHON=$(PYTHON) VENV=$(VENV) bash infra/setup.sh
 	@touch $@
 
+setup-servers: ## Install RabbitMQ and PostgreSQL from the system's packages (as root on Debian or Ubuntu)
+	@bash infra/setup-servers.sh
+
 demo: setup ## Train on drawn birds, kill the training in the middle, see it finish
 	$(BIN)/perdure demo
 
 up: setup ## Start the server: all services in one process
 	$(BIN)/perdure up
 
-test: setup ## Run all tests
+stack: setup setup-servers ## Start broker, database, object store and services as processes of their own
+	$(BIN)/python -m infra.stack
+
+compose-env: ## Write random passwords for docker-compose.yml into .env, unless it is there
+	@infra/compose-env.sh
+
+compose-up: compose-env ## Build the images, and start everything in containers
+	$(COMPOSE) up -d --build
+
+compose-smoke: setup ## Try the containers for real: train, and break things meanwhile (needs Docker)
+	$(BIN)/python -m infra.compose_smoke
+
+test: setup setup-servers ## Run all tests
 	$(BIN)/pytest $(TESTS)
 
 lint: setup ## Check style, types and layers
@@ -47,6 +63,6 @@ bench: setup ## Measure, and print JSON lines
 lock: ## Write requirements.lock anew from pyproject.toml (needs network)
 	PYTHON=$(PYTHON) bash infra/lock.sh
 
-clean: ## Remove what make and the demo have made
-	rm -rf $(VENV) perdure-demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean: ## Remove what make, the demo and the stack have made
+	rm -rf $(VENV) perdure-demo perdure-stack build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
