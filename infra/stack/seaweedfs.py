@@ -3,14 +3,14 @@
 Everything here blocks: call it in a thread where an event loop runs.
 """
 
+import http
+import http.client
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -95,9 +95,13 @@ class Weed:
         for _ in range(1 if started_before else STARTS):
             if not started_before:
                 self._ports = _choose_ports(self.port)
-            self._process = self._spawn()
-            if self._comes_up(self._process):
-                return self.url
+            try:
+                self._process = self._spawn()
+                if self._comes_up(self._process):
+                    return self.url
+            except BaseException:
+                self.kill()
+                raise
             self.kill()
         if not started_before:
             self._ports = {}
@@ -184,11 +188,14 @@ def _listens(pid: int, port: int) -> bool:
 
 
 def _healthy(port: int) -> bool:
+    connection = http.client.HTTPConnection(HOST, port, timeout=PROBE_TIMEOUT_S)
     try:
-        with urllib.request.urlopen(f"http://{HOST}:{port}/healthz", timeout=PROBE_TIMEOUT_S):
-            return True
-    except (urllib.error.URLError, OSError):
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
         return False
+    finally:
+        connection.close()
 
 
 def _program() -> str:

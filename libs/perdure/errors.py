@@ -20,6 +20,7 @@ PerdureError
 │   ├── LogUnavailable              503  the event log
 │   ├── BusUnavailable              503  the message broker
 │   └── StoreUnavailable            503  the object store
+│       └── StoreDenied             503  the object store refuses our keys, or what they ask for
 ├── Damaged                         500  something that was stored is not what was written
 │   ├── DamagedObject               500  an object whose bytes do not match their digest
 │   ├── DamagedLog                  500  a hole in the log, or a hash that does not follow
@@ -168,6 +169,12 @@ class StoreUnavailable(Unavailable):
     """The object store does not answer."""
 
     code = "store.unavailable"
+
+
+class StoreDenied(StoreUnavailable):
+    """The object store refuses our keys, or what they ask for."""
+
+    code = "store.denied"
 
 
 class Damaged(PerdureError):

@@ -1,4 +1,4 @@
-"""What every object store does. A further backend adds itself to `store`."""
+"""What every object store does, and what a folder does besides."""
 
 import io
 import os
@@ -17,9 +17,11 @@ ABC = "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"
 EMPTY = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
 
 
-@pytest.fixture(params=["folder"])
+@pytest.fixture(params=["folder", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    return open_store((tmp_path / "store").as_uri())
+    if request.param == "folder":
+        return open_store((tmp_path / "store").as_uri())
+    return open_store(request.getfixturevalue("s3_url"))
 
 
 def keys(store: ObjectStore, prefix: str) -> list[str]:
@@ -121,11 +123,34 @@ def test_list_gives_keys_in_order_by_prefix(store):
     assert keys(store, "nothing/") == []
 
 
+def test_sizes_are_those_of_the_listed_objects(store):
+    for key in ("b", "a/b", "a-b"):
+        store.put_bytes(key, b"abc" * len(key))
+
+    assert list(store.sizes("a")) == [("a-b", 9), ("a/b", 9)]
+    assert list(store.sizes("")) == [("a-b", 9), ("a/b", 9), ("b", 3)]
+    assert list(store.sizes("nothing/")) == []
+
+
 def test_a_key_may_begin_another_key(store):
     store.put_bytes("a", b"one")
     store.put_bytes("a/b", b"two")
-
     assert (store.get_bytes("a"), store.get_bytes("a/b")) == (b"one", b"two")
+
+    store.delete("a")
+    store.delete("a")
+    assert keys(store, "") == ["a/b"]
+
+
+def test_an_opened_object_is_read_from_where_one_wants(store):
+    store.put_bytes("key", b"0123456789")
+
+    with store.open("key") as opened:
+        opened.seek(7)
+        assert opened.read(2) == b"78"
+        opened.seek(0)
+        assert opened.read() == b"0123456789"
+        assert opened.read() == b""
 
 
 def test_a_copy_outlives_its_source(store):
@@ -194,8 +219,9 @@ def test_hostile_keys_are_refused_by_every_method(store, key, tmp_path):
 
 @pytest.mark.parametrize("prefix", ["../", "/", "a/../", "./a", "a\\", "a b"])
 def test_hostile_prefixes_are_refused(store, prefix):
-    with pytest.raises(InvalidInput, match="prefix"):
-        keys(store, prefix)
+    for listing in (store.list, store.sizes):
+        with pytest.raises(InvalidInput, match="prefix"):
+            list(listing(prefix))
 
 
 def test_readers_see_whole_objects_while_writers_replace_them(store):

@@ -66,6 +66,30 @@ async def test_a_result_comes_with_its_facts_and_its_log(tmp_path: Path) -> None
     assert [line["kind"] for line in ear.lines] == ["started", "progress"]
 
 
+KEYS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN_FILE"}
+
+
+@pytest.mark.parametrize("uses_store", [False, True])
+async def test_only_a_child_that_uses_the_store_sees_its_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uses_store: bool
+) -> None:
+    for name in (*KEYS, "AWS_PROFILE", "PERDURE_LOG_URL", "PERDURE_STORE_URL", "OTHER"):
+        monkeypatch.setenv(name, "secret")
+    command = ChildCommand(
+        "tests.children.environment", {}, tmp_path / "job", {"PYTHONPATH": ROOT}, uses_store
+    )
+
+    child = await Child.start(command)
+    ear = Ear()
+    outcome = await asyncio.wait_for(child.run(ear.line, ear.hear), DEADLINE_S)
+
+    assert outcome.result is not None
+    names = set(outcome.result["names"])
+    assert "OTHER" in names
+    assert {name for name in names if name.startswith("AWS_")} == (KEYS if uses_store else set())
+    assert {name for name in names if name.startswith("PERDURE_")} == set()
+
+
 async def test_a_failure_says_its_class(tmp_path: Path) -> None:
     outcome = await outcome_of(tmp_path, act="fail")
     assert (outcome.failure, outcome.detail) == (Failure.DISK_FULL, "no room left")

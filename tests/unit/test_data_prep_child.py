@@ -254,6 +254,17 @@ def test_a_ratio_out_of_range_is_the_configurations_fault(store, tmp_path):
     assert (code, said[-1]["failure"]) == (1, "config_invalid")
 
 
+def test_missing_keys_to_the_store_are_not_the_tasks_fault(tmp_path, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+
+    code, said = run(
+        tmp_path, {"dataset_version": "0" * 64}, store_url="s3+http://127.0.0.1:9/bucket"
+    )
+
+    assert (code, said[-1]["failure"]) == (1, "unknown")
+    assert "AWS_ACCESS_KEY_ID" in said[-1]["detail"]
+
+
 def test_a_store_that_is_away_is_unreachable(store, tmp_path):
     data = upload(store, write_zip(tmp_path / "birds.zip", yolo_files(3)))
     (tmp_path / "blocked").write_text("a file, no folder")

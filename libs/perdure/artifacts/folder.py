@@ -24,6 +24,7 @@ from perdure.artifacts.files import make_folder, new_file, sync_folder
 from perdure.artifacts.hashing import CHUNK_BYTES, digest_bytes
 from perdure.artifacts.keys import checked_key, checked_prefix
 from perdure.artifacts.port import StoredObject
+from perdure.artifacts.verification import check_digest
 from perdure.errors import DamagedObject, InvalidInput, NotFound, StoreUnavailable
 
 _MARK: Final = "@"
@@ -69,7 +70,7 @@ class FolderStore:
         found, file = self._open(key)
         with file, self._disk(f"reading {key}"):
             data = file.read()
-        _compare(found, digest_bytes(data), digest)
+        check_digest(key, digest_bytes(data), recorded=found.digest, expected=digest)
         return data
 
     def get_file(self, key: str, path: Path, *, digest: str | None = None) -> StoredObject:
@@ -80,7 +81,7 @@ class FolderStore:
             while chunk := source.read(CHUNK_BYTES):
                 hasher.update(chunk)
                 target.write(chunk)
-            _compare(found, hasher.hexdigest(), digest)
+            check_digest(key, hasher.hexdigest(), recorded=found.digest, expected=digest)
         return found
 
     def open(self, key: str) -> BinaryIO:
@@ -116,6 +117,10 @@ class FolderStore:
             # An object that was deleted since the names were read is not an object any more.
             if key.startswith(prefix) and (stored := self.stat(key)):
                 yield stored
+
+    def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """See ObjectStore."""
+        return ((stored.key, stored.size_bytes) for stored in self.list(prefix))
 
     def copy(self, source: str, target: str) -> StoredObject:
         """See ObjectStore. The bytes are shared, not copied: they never change."""
@@ -275,12 +280,3 @@ def _digest(data: Path) -> str:
 
 def _stored(key: str, data: Path) -> StoredObject:
     return StoredObject(key, _digest(data), data.stat().st_size)
-
-
-def _compare(stored: StoredObject, actual: str, expected: str | None) -> None:
-    for digest, origin in ((stored.digest, "it was stored with"), (expected, "was asked for")):
-        if digest is not None and digest != actual:
-            raise DamagedObject(
-                f"object {stored.key} has digest {actual}, but {digest} {origin}: "
-                "its bytes have changed; store it again"
-            )

@@ -13,14 +13,19 @@ _PART: Final = re.compile(r"[A-Za-z0-9._-]+")
 _PREFIX: Final = re.compile(r"([A-Za-z0-9._-]+/)*[A-Za-z0-9._-]*")
 
 
-def checked_key(key: str) -> str:
-    """`key`, when it is a relative POSIX path of plain parts. Raises InvalidInput otherwise."""
-    parts = key.split("/")
+def is_key(text: str) -> bool:
+    """Whether `text` is a relative POSIX path of plain parts."""
+    parts = text.split("/")
     plain = all(
         _PART.fullmatch(part) and part not in (".", "..") and len(part) <= MAX_PART_CHARACTERS
         for part in parts
     )
-    if not plain or len(key) > MAX_KEY_CHARACTERS:
+    return plain and len(text) <= MAX_KEY_CHARACTERS
+
+
+def checked_key(key: str) -> str:
+    """`key`, when it is one. Raises InvalidInput otherwise."""
+    if not is_key(key):
         raise InvalidInput(
             f"object key {key[:200]!r} is refused: use a relative path of at most "
             f"{MAX_KEY_CHARACTERS} characters whose parts consist of letters, digits, '.', '_' and "

@@ -1,6 +1,6 @@
-"""The object store as the rest of Perdure sees it. Backends: `folder.py`.
+"""The object store as the rest of Perdure sees it. Backends: `folder.py`, `s3.py`.
 
-All methods block: call them in a thread.
+All methods block: call them in a thread. They may be called from several threads at once.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,9 @@ class StoredObject:
 class ObjectStore(Protocol):
     """Files by key. Keys are relative POSIX paths of [A-Za-z0-9._-] parts.
 
-    Every method may raise StoreUnavailable.
+    Every method may raise StoreUnavailable, of which StoreDenied says that only a person can help.
+    No key that is in use should begin another one's path (`a` and `a/b`): some S3 servers refuse
+    that.
     """
 
     def put_file(self, key: str, path: Path) -> StoredObject:
@@ -48,13 +50,21 @@ class ObjectStore(Protocol):
         """
 
     def open(self, key: str) -> BinaryIO:
-        """Open an object for reading, unchecked, e.g. to stream it on. Raises NotFound."""
+        """Open an object for reading, unchecked, e.g. to stream it on. It can seek, which costs a
+        request over a network. Raises NotFound; reading it raises StoreUnavailable.
+        """
 
     def stat(self, key: str) -> StoredObject | None:
         """What is known of an object, or None."""
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """All objects whose key starts with `prefix`, in the order of their keys."""
+        """All objects whose key starts with `prefix`, in the order of their keys.
+
+        Over a network this takes a request for each, to learn its digest: `sizes` does not.
+        """
+
+    def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """Keys and sizes in bytes of what `list` gives, in the same order."""
 
     def copy(self, source: str, target: str) -> StoredObject:
         """Copy an object within the store. Raises NotFound."""

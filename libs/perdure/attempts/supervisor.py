@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from perdure.artifacts.credentials import CREDENTIAL_VARIABLES
 from perdure.artifacts.files import write_bytes
 from perdure.attempts.channel import CHANNEL_VARIABLE, JOB_FILE, STOPPED
 from perdure.domain.failures import Failure, classify_exit, failure_of
@@ -32,6 +33,8 @@ EXIT_POLL_S: Final = 0.05
 READ_BYTES: Final = 65536
 # A line of the channel is a few hundred bytes; a result with facts about a model, some thousands.
 MAX_LINE_BYTES: Final = 1 << 20
+# Settings of the services and of their object store, with their secrets, are not for the children.
+_WITHHELD: Final = ("PERDURE_", "AWS_")
 Line = dict[str, Any]
 OnLine = Callable[[Line], Awaitable[None]]
 OnText = Callable[[bytes], None]
@@ -50,12 +53,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class ChildCommand:
-    """What to run: `python -u -m module job_dir`, with `job` in the folder."""
+    """What to run: `python -u -m module job_dir`, with `job` in the folder.
+
+    Only a child that `uses_store` sees the keys to the object store.
+    """
 
     module: str
     job: Mapping[str, Any]
     job_dir: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    uses_store: bool = False
 
 
 class Child:
@@ -95,7 +102,7 @@ class Child:
                 stderr=STDOUT,
                 start_new_session=True,
                 pass_fds=(write_end,),
-                env=_environment(command.environment, write_end),
+                env=_environment(command, write_end),
                 cwd=command.job_dir,
                 limit=READ_BYTES,
             )
@@ -236,7 +243,11 @@ def _parse(raw: bytes) -> Line | None:
     return line if isinstance(line, dict) and isinstance(line.get("kind"), str) else None
 
 
-def _environment(extra: Mapping[str, str], channel: int) -> dict[str, str]:
-    # Settings of the services, with their secrets, are not for the children.
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PERDURE_")}
-    return inherited | dict(extra) | {CHANNEL_VARIABLE: str(channel)}
+def _environment(command: ChildCommand, channel: int) -> dict[str, str]:
+    needed = CREDENTIAL_VARIABLES if command.uses_store else frozenset[str]()
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_WITHHELD) or name in needed
+    }
+    return inherited | dict(command.environment) | {CHANNEL_VARIABLE: str(channel)}

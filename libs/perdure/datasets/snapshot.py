@@ -5,7 +5,6 @@ datasets/manifests/<version>.json     written last: where it exists, all blobs d
 datasets/splits/<split_id>.json
 """
 
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,8 +15,8 @@ from perdure.datasets.manifest import Manifest, ManifestImage, parse_manifest
 from perdure.datasets.split import Split, parse_split
 from perdure.errors import InvalidDataset
 
-# Storing waits for the disk or the network, not for the processor.
-TRANSFER_THREADS: Final = min(8, 2 * (os.cpu_count() or 1))
+# Storing and fetching wait for the disk or the network, not for the processor.
+TRANSFER_THREADS: Final = 8
 
 
 def blob_key(digest: str) -> str:

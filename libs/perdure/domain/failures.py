@@ -47,11 +47,16 @@ class Policy:
     max_retries: int
     advice: str
 
+    @property
+    def infrastructure(self) -> bool:
+        """Whether something failed that no task can help."""
+        return self.max_retries >= MAX_INFRASTRUCTURE_RETRIES
+
 
 # Three automatic retries: a fourth equal failure has never been seen to end well.
 MAX_RETRIES: Final = 3
-# Losses of nodes are no fault of the task, but a task that takes its node down each time must end
-# some day.
+# Losses of nodes and outages are no fault of the task, but one that takes its node down each time
+# must end some day. With backoff these bridge an outage of nine hours.
 MAX_INFRASTRUCTURE_RETRIES: Final = 20
 # The first retry is at once: most kills are single events, and the checkpoint is there. Then 5,
 # 15, 30 minutes.
@@ -88,7 +93,9 @@ POLICIES: Final[dict[Failure, Policy]] = {
     Failure.DRIVER_MISMATCH: _backoff("Make driver and CUDA version match on the node."),
     Failure.DEVICE_ECC: _backoff("The GPU reports memory errors: take it out of service."),
     Failure.DISK_FULL: _backoff("Free disk space on the node, then submit the task again."),
-    Failure.UNREACHABLE: _backoff("Check that the object store answers, then submit again."),
+    Failure.UNREACHABLE: _backoff(
+        "Check that the object store answers, then submit again.", MAX_INFRASTRUCTURE_RETRIES
+    ),
     Failure.CHECKPOINT_DAMAGED: _give_up(
         "Look for a disk that fails under the object store, then submit the task again: it starts "
         "from the beginning."

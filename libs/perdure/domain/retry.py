@@ -32,11 +32,9 @@ def next_retry(failures: Sequence[Failure]) -> Retry | None:
     policy = POLICIES[failure]
     if sum(f is failure for f in failures) > policy.max_retries:
         return None
-    infrastructure = policy.response is Response.RETRY_AT_ONCE
-    alike = sum(
-        (POLICIES[f].response is Response.RETRY_AT_ONCE) is infrastructure for f in failures
-    )
-    if alike > (MAX_INFRASTRUCTURE_RETRIES if infrastructure else MAX_RETRIES):
+    alike = sum(POLICIES[f].infrastructure is policy.infrastructure for f in failures)
+    if alike > (MAX_INFRASTRUCTURE_RETRIES if policy.infrastructure else MAX_RETRIES):
         return None
-    delay_s = 0 if infrastructure else BACKOFF_S[min(alike, len(BACKOFF_S)) - 1]
+    at_once = policy.response is Response.RETRY_AT_ONCE
+    delay_s = 0 if at_once else BACKOFF_S[min(alike, len(BACKOFF_S)) - 1]
     return Retry(number=len(failures), delay_s=delay_s)

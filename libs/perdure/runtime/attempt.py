@@ -19,7 +19,7 @@ from perdure.artifacts.port import ObjectStore
 from perdure.attempts.spool import Spool
 from perdure.attempts.supervisor import STOP_GRACE_S, Child, ChildCommand, Line, Outcome
 from perdure.contracts.v1 import events_pb2, work_pb2
-from perdure.errors import Damaged
+from perdure.errors import Damaged, StoreDenied, StoreUnavailable
 from perdure.messaging.port import Bus
 from perdure.runtime.clock import Clock, NewId
 from perdure.runtime.report_file import ReportFile
@@ -31,8 +31,12 @@ from perdure.runtime.worker import (
     WorkerSettings,
     failed_ending,
 )
+from perdure.telemetry import tracing
 
 log = logging.getLogger(__name__)
+
+# Between two tries at a store that does not answer; each try takes half a minute.
+STORE_RETRY_S: Final = 5.0
 
 CheckStop = Callable[[], None]
 OnCheckpoint = Callable[[AttemptContext, Line], Awaitable[None]]
@@ -147,7 +151,13 @@ class _Attempt:
         except AskedToStop as asked:
             return failed_ending(asked.request.failure, asked.request.detail)
         child = await Child.start(
-            ChildCommand(self._craft.module, job, self._folder, uses_store=self._craft.uses_store)
+            ChildCommand(
+                self._craft.module,
+                job,
+                self._folder,
+                environment={tracing.CHILD_VARIABLE: tracing.traceparent()},
+                uses_store=self._craft.uses_store,
+            )
         )
         self._pid = child.pid
         stopper = asyncio.create_task(self._stop_when_asked(child))
@@ -166,12 +176,28 @@ class _Attempt:
         request = await asyncio.shield(self._context.stop)
         await child.stop(request.failure, request.detail, self._settings.stop_grace_s)
 
+    async def _result(self, result: Mapping[str, Any]) -> events_pb2.AttemptSucceeded:
+        """The report of success. While the store is away, try again: the work is done.
+
+        Raises StoreUnavailable when the attempt is asked to stop meanwhile.
+        """
+        while True:
+            try:
+                return await asyncio.to_thread(self._craft.result, self._context.assignment, result)
+            except StoreDenied:
+                raise
+            except StoreUnavailable as error:
+                log.warning("the result waits for the store: %s", error)
+                stopped, _ = await asyncio.wait({self._context.stop}, timeout=STORE_RETRY_S)
+                if stopped:
+                    raise
+
     async def _ending(self, outcome: Outcome) -> Ending:
         assignment = self._context.assignment
         findings, model = _facts(assignment.stage, outcome.facts)
         if outcome.result is not None:
             try:
-                success = await asyncio.to_thread(self._craft.result, assignment, outcome.result)
+                success = await self._result(outcome.result)
             except (KeyError, ValueError, json_format.ParseError) as error:
                 module = self._craft.module
                 raise Damaged(f"the result of {module} cannot be read: {error}") from error

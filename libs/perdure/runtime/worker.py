@@ -226,11 +226,13 @@ class Worker:
             about(task=task_id, attempt=fence),
             tracing.span(f"attempt {stage}", task=task_id, attempt=fence),
         ):
+            log.info("attempt begins", extra={"stage": stage})
             await self._see_through(key, context)
 
     async def _see_through(self, key: AttemptKey, context: AttemptContext) -> None:
         try:
             ending = await self._ending(context)
+            log.info("attempt ended: %s", _told(ending))
             reached("worker.ended")
             self._report(context.assignment, ending.body, ending)
             self._ended[key] = None
@@ -309,6 +311,13 @@ class Worker:
             attempts=[running.context.progress for running in self._running.values()],
             draining=self._draining,
         )
+
+
+def _told(ending: Ending) -> str:
+    """How an attempt ended, for the log."""
+    if isinstance(ending.body, events_pb2.AttemptFailed):
+        return f"{ending.body.failure}: {ending.body.detail}"
+    return "succeeded"
 
 
 def _request(running: _Running, request: StopRequest) -> None:

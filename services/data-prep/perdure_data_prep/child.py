@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from perdure.artifacts import StoredObject, open_store
+from perdure.artifacts import ObjectStore, StoredObject, open_store
 from perdure.attempts.channel import Channel, Stopped, run_child
 from perdure.domain.failures import Failure, is_disk_full
 from perdure.errors import AttemptError, DamagedObject, InvalidDataset, InvalidInput, NotFound
@@ -20,8 +20,9 @@ _REPORT_INTERVAL_S: Final = 0.25
 def work(job: dict[str, Any], job_dir: Path, channel: Channel) -> Mapping[str, Any]:
     """Prepare the data of a task: `job` holds store_url, data, val_ratio and seed."""
     channel.started()
+    store = open_store(job["store_url"])  # a wrong setting of this service is no fault of the task
     try:
-        prepared = _prepare(job, job_dir, channel)
+        prepared = _prepare(store, job, job_dir, channel)
     except (InvalidDataset, NotFound, DamagedObject) as error:
         raise AttemptError(Failure.DATASET_INVALID, error.message) from error
     except InvalidInput as error:
@@ -34,8 +35,7 @@ def work(job: dict[str, Any], job_dir: Path, channel: Channel) -> Mapping[str, A
     return {"prepared": asdict(prepared)}
 
 
-def _prepare(job: dict[str, Any], job_dir: Path, channel: Channel) -> Prepared:
-    store = open_store(job["store_url"])
+def _prepare(store: ObjectStore, job: dict[str, Any], job_dir: Path, channel: Channel) -> Prepared:
     data, val_ratio, seed = job["data"], float(job["val_ratio"]), int(job["seed"])
     if version := data.get("dataset_version"):
         channel.progress("checking", step=0, steps=1)

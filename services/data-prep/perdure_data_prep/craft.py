@@ -32,7 +32,7 @@ def preparing(store_url: str) -> Craft:
             "seed": work.seed,
         }
 
-    return Craft(CHILD_MODULE, job, _result)
+    return Craft(CHILD_MODULE, job, _result, uses_store=True)
 
 
 def _result(

@@ -38,7 +38,7 @@ def publishing(store_url: str, cache_root: Path, threads: int | None = None) -> 
             "threads": threads,
         }
 
-    return Craft(CHILD_MODULE, job, _result)
+    return Craft(CHILD_MODULE, job, _result, uses_store=True)
 
 
 def _result(

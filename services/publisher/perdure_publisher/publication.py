@@ -277,7 +277,7 @@ class Publication:
         the best weights, which lie elsewhere. What cannot be removed now only takes up room.
         """
         try:
-            keys = [stored.key for stored in self.store.list(f"checkpoints/{self.job.task_id}/")]
+            keys = [key for key, _ in self.store.sizes(f"checkpoints/{self.job.task_id}/")]
             for key in keys:
                 self.store.delete(key)
         except StoreUnavailable as error:

@@ -72,7 +72,7 @@ class Training:
         when there are some and none can be read: starting over is for a person to decide.
         """
         named = [(saved.blob.key, saved.blob.digest) for saved in work.checkpoints]
-        stored = [(o.key, _digest_in(o.key)) for o in self._store.list(_prefix(task_id))]
+        stored = [(key, _digest_in(key)) for key, _ in self._store.sizes(_prefix(task_id))]
         found = [*named, *(entry for entry in reversed(stored) if entry not in named)]
         path = job_dir / "resume.pt"
         for key, digest in found:
@@ -142,7 +142,7 @@ class Training:
     def _prune(self, task_id: str) -> None:
         """Keep the newest of the task's checkpoints. Keys sort by step and epoch."""
         try:
-            keys = [stored.key for stored in self._store.list(_prefix(task_id))]
+            keys = [key for key, _ in self._store.sizes(_prefix(task_id))]
             for key in keys[:-KEPT_CHECKPOINTS]:
                 self._store.delete(key)
         except StoreUnavailable as error:

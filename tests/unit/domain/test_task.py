@@ -120,6 +120,18 @@ def test_losses_of_workers_do_not_use_up_the_retries_of_the_task() -> None:
     assert receive(history, failed(Failure.KILLED))[-1] == "RetryScheduled"
 
 
+def test_an_outage_of_the_store_for_hours_ends_no_task() -> None:
+    history = at_stage("train")
+    now = NOW
+    for _ in range(15):
+        message = report(history.state.fence, failed(Failure.UNREACHABLE))
+        assert history.do(Receive(message, now), cause=message.id)[-1] == "RetryScheduled"
+        assert history.state.retry is not None
+        now = history.state.retry.not_before
+        history.do(Assign(WORKER_ID, INCARNATION, now))
+    assert now > "2026-01-01T06:00:00"
+
+
 def test_bad_data_is_not_tried_again() -> None:
     history = History()
     history.do(ASSIGN)
