@@ -4,13 +4,13 @@ Nothing in Perdure relies on more: what is owed can be told from the log, and is
 """
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from perdure.errors import BusUnavailable, NotFound, Unavailable
+from perdure.errors import BusUnavailable, NotFound
+from perdure.messaging.handling import Outcome, handle
 from perdure.messaging.port import (
     TO_QUEUE,
     Consumer,
@@ -23,15 +23,9 @@ from perdure.messaging.port import (
 )
 from perdure.messaging.topology import DEAD_LETTERS
 
-log = logging.getLogger(__name__)
-
 # Beyond this, publishers are refused, as a broker with reject-publish does: a consumer is far
 # behind or gone.
 MAX_QUEUE_LENGTH = 100_000
-# A message that failed is tried again after this pause, so that a failing handler does not spin.
-REDELIVERY_PAUSE_S = 0.2
-# What a handler needs is away: looked for again after this pause.
-UNAVAILABLE_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -151,7 +145,7 @@ class LocalConsumer:
         self.state = state
         state.consumers += 1
         self._handler = handler
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"consume {state.queue.name}")
 
     async def settled(self) -> None:
@@ -162,7 +156,7 @@ class LocalConsumer:
 
     async def cancel(self) -> None:
         """Stop, once the handler that runs is through."""
-        self._stopping = True
+        self._stopping.set()
         self.state.arrived.set()
         if self._task is not asyncio.current_task():
             await asyncio.wait({self._task})
@@ -170,55 +164,31 @@ class LocalConsumer:
 
     async def _run(self) -> None:
         state = self.state
-        while not self._stopping:
+        while not self._stopping.is_set():
             if not state.waiting:
                 state.arrived.clear()
                 await state.arrived.wait()
                 continue
             waiting = state.waiting.popleft()
             state.in_hand += 1
+            outcome: Outcome | Death = Outcome.INTERRUPTED
             try:
-                if not _has_expired(waiting, state.queue):
-                    await self._handle(waiting)
-            except asyncio.CancelledError:
-                state.waiting.appendleft(waiting)  # not done with: somebody else's, then
-                raise
+                outcome = await handle(
+                    waiting.delivery,
+                    state.queue,
+                    waiting.exchange,
+                    self._handler,
+                    self._stopping,
+                    received=waiting.since,
+                )
             finally:
+                if isinstance(outcome, Death):
+                    self._bus._bury(waiting.delivery, outcome)
+                elif outcome is Outcome.INTERRUPTED:  # not done with: somebody else's, then
+                    state.waiting.appendleft(waiting)
                 state.in_hand -= 1
                 if not state.waiting and not state.in_hand:
                     state.emptied.set()
-
-    async def _handle(self, waiting: _Waiting) -> None:
-        queue = self.state.queue
-        try:
-            await self._handler(waiting.delivery)
-        except Unavailable as error:
-            log.warning("waiting: %s", error, extra={"queue": queue.name})
-            await asyncio.sleep(UNAVAILABLE_PAUSE_S)
-            self.state.waiting.appendleft(waiting)
-        except Exception as error:
-            log.exception(
-                "handler failed",
-                extra={"queue": queue.name, "message_type": waiting.delivery.message.type},
-            )
-            await self._failed(waiting, error)
-
-    async def _failed(self, waiting: _Waiting, error: Exception) -> None:
-        queue, delivery = self.state.queue, waiting.delivery
-        if queue.delivery_limit is not None and delivery.attempt >= queue.delivery_limit:
-            told = f"{type(error).__name__}: {error}"
-            death = Death(
-                queue.name, waiting.exchange, delivery.routing_key, "failed", told, delivery.attempt
-            )
-            self._bus._bury(delivery, death)
-            return
-        await asyncio.sleep(REDELIVERY_PAUSE_S)
-        again = replace(delivery, attempt=delivery.attempt + 1)
-        self.state.waiting.appendleft(replace(waiting, delivery=again))
-
-
-def _has_expired(waiting: _Waiting, queue: Queue) -> bool:
-    return queue.ttl_s is not None and time.monotonic() - waiting.since > queue.ttl_s
 
 
 def _may_lose(queue: Queue) -> bool:

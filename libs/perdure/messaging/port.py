@@ -63,7 +63,8 @@ class Queue:
 
     A transient queue lives as long as its consumer: for live pages, which lose nothing by missing
     a message. Messages of a queue with `ttl_s` that are older say nothing any more, and are
-    dropped. `delivery_limit` None: its messages are never given up.
+    dropped. `delivery_limit` None: its messages are never given up. `unused_s`: after so long
+    without a consumer the queue itself goes.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Queue:
     delivery_limit: int | None = 5
     transient: bool = False
     ttl_s: float | None = None
+    unused_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ EXCHANGES: Final = (EVENTS, WORK, REPORTS, TELEMETRY, DEAD)
 # A heartbeat says how things are now; an old one would only say that we did not listen.
 HEARTBEAT_TTL_S: Final = 30.0
 
+# A worker that comes back after a week is told everything anew. Most that are away so long do not.
+WORKER_GONE_S: Final = 7 * 86_400.0
+
 SCHEDULER_REPORTS: Final = Queue("scheduler.reports", REPORTS, ("#",))
 SCHEDULER_HEARTBEATS: Final = Queue(
     "scheduler.heartbeats", TELEMETRY, ("#",), ttl_s=HEARTBEAT_TTL_S
@@ -25,7 +28,7 @@ CONTROL_QUEUES: Final = (SCHEDULER_REPORTS, SCHEDULER_HEARTBEATS, DEAD_LETTERS)
 
 def work_queue(worker_id: str) -> Queue:
     """The queue of what a worker is told."""
-    return Queue(f"work.{worker_id}", WORK, (worker_id,))
+    return Queue(f"work.{worker_id}", WORK, (worker_id,), unused_s=WORKER_GONE_S)
 
 
 def live_queues(name: str) -> tuple[Queue, Queue]:
