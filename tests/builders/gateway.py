@@ -21,6 +21,7 @@ from perdure.eventlog.port import StreamAppend
 from perdure.messaging.local import LocalBus
 from perdure.messaging.port import Message
 from perdure.messaging.topology import EVENTS, TELEMETRY
+from perdure.runtime.clock import Clock, SystemClock
 from perdure_gateway.bootstrap import build_app
 from perdure_gateway.server import GatewayServer
 from perdure_gateway.settings import GatewaySettings
@@ -66,6 +67,7 @@ class World:
 
     root: Path
     settings: GatewaySettings = field(default_factory=GatewaySettings)
+    clock: Clock = field(default_factory=SystemClock)
 
     def __post_init__(self) -> None:
         self.log = MemoryLog()
@@ -80,19 +82,24 @@ class World:
             read_models=self.read_models,
             store=self.store,
             bus=self.bus,
+            clock=self.clock,
             settings=self.settings,
         )
 
     async def append(
-        self, stream: str, *events: Protobuf, publish: bool = True
+        self, stream: str, *events: Protobuf, publish: bool = True, cause: str = ""
     ) -> tuple[RecordedEvent, ...]:
-        """Append to a stream and publish, as scheduler and relay do."""
+        """Append to a stream and publish, as scheduler and relay do.
+
+        `cause` is the message that led to it, another one each time by default.
+        """
         self._causes += 1
-        cause = f"test:{self._causes}"
+        unique = f"test:{self._causes}"
+        cause = cause or unique
         version = len(await self.log.read_stream(stream))
         new = tuple(
             NewEvent(
-                derived_id(cause, index), data, NOW, stream.removeprefix("task-"), cause, "test"
+                derived_id(unique, index), data, NOW, stream.removeprefix("task-"), cause, "test"
             )
             for index, data in enumerate(events)
         )

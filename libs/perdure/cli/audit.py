@@ -1,15 +1,17 @@
-"""perdure audit: replay, events, verify."""
+"""perdure audit: replay, events, verify, reconcile, dead-letters."""
 
 from typing import Annotated
 
 import typer
 
+from perdure.cli import dead_letters
 from perdure.cli.output import AsJson, print_json, print_table, say
 from perdure.cli.task import TaskId, print_task
 from perdure.cli.watching import event_line
-from perdure.client import Client
+from perdure.client import Client, Reconciliation
 
 app = typer.Typer(help="Ask the event log what happened.", no_args_is_help=True)
+app.add_typer(dead_letters.app, name="dead-letters")
 
 
 @app.command()
@@ -58,3 +60,35 @@ def verify(as_json: AsJson = False) -> None:
     else:
         say(f"complete {verification.first}..{verification.last}")
         say(f"head {verification.head}")
+
+
+@app.command()
+def reconcile(as_json: AsJson = False) -> None:
+    """Hold the log against the relay, the dead letters and the read models, and name what is lost,
+    duplicated or parked.
+
+    Exit code 1: there is something else than what is owed, which will be done by itself.
+    """
+    with Client() as client:
+        found = client.reconcile()
+    if as_json:
+        print_json(found.json)
+    else:
+        _print_found(found)
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def _print_found(found: Reconciliation) -> None:
+    log = found.json["log"]
+    say(
+        f"events {log['events']}, published up to {log['published']}; tasks {log['tasks']}, "
+        f"ended {log['tasks_ended']}; dead letters {log['dead_letters']}"
+    )
+    say("  ".join(f"{category} {count}" for category, count in found.counts.items()))
+    for finding in found.findings:
+        # Errors may run over many lines; a finding is one.
+        told = " ".join(finding.detail.split()) or f"{finding.kind} {finding.subject}"
+        say(f"{finding.category}: {told}; {finding.advice}")
+    if found.json["not_listed"]:
+        say(f"and {found.json['not_listed']} more of the same kinds")

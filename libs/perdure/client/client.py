@@ -1,9 +1,8 @@
 """The SDK's client."""
 
-import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -11,29 +10,24 @@ from urllib.parse import quote
 
 import httpx
 
-from perdure.artifacts.archive import pack_folder
-from perdure.artifacts.hashing import digest_file
-from perdure.client import downloads, following
-from perdure.client.connection import Connection
+from perdure.client import downloads, following, uploads
+from perdure.client.connection import LONG_REPLY_TIMEOUT_S, Connection
 from perdure.client.problems import form_of
 from perdure.client.records import (
     Dataset,
+    DeadLetter,
     Json,
     LogPage,
     Model,
+    Reconciliation,
+    RelayStatus,
     Task,
     Update,
     Verification,
 )
 from perdure.errors import InvalidInput, NotFound, TaskFailed, Unavailable
 
-# The store keeps a large upload, and the log is walked, before the answer comes.
-LONG_REPLY_TIMEOUT_S: Final = 900.0
-READ_BYTES: Final = 1024 * 1024
 LOG_POLL_S: Final = 1.0
-
-# Called with the bytes sent or received so far, and the bytes there are.
-OnProgress = Callable[[int, int], None]
 
 
 class Client:
@@ -75,51 +69,15 @@ class Client:
 
     # ---- submitting ------------------------------------------------------------------------------
 
-    def upload(self, path: Path, on_progress: OnProgress | None = None) -> Json:
+    def upload(self, path: Path, on_progress: uploads.OnProgress | None = None) -> Json:
         """Send a folder (packed on the way) or a zip archive; gives `key`, `digest`, `size_bytes`
         for `submit`.
         """
-        if path.suffix.lower() in (".yaml", ".yml"):
-            path = path.parent  # a data set's data.yaml stands for its folder
-        if path.is_dir():
-            with tempfile.TemporaryDirectory(prefix="perdure-") as folder:
-                archive = Path(folder) / "upload.zip"
-                pack_folder(path, archive)
-                return self._send(archive, on_progress)
-        if path.is_file():
-            return self._send(path, on_progress)
-        raise InvalidInput(f"there is no folder and no zip archive at {path}")
+        return uploads.send(self._connection, path, on_progress)
 
-    def _send(self, archive: Path, on_progress: OnProgress | None) -> Json:
-        size_bytes = archive.stat().st_size
-        digest = digest_file(archive)
-
-        def content() -> Iterator[bytes]:
-            sent = 0
-            with archive.open("rb") as stream:
-                while chunk := stream.read(READ_BYTES):
-                    yield chunk
-                    sent += len(chunk)
-                    if on_progress is not None:
-                        on_progress(sent, size_bytes)
-
-        headers = {
-            "Content-Type": "application/zip",
-            "Content-Length": str(size_bytes),
-            "Perdure-Digest": digest,
-            # The archive's digest is its name in the store: sent twice, it is there once.
-            "Idempotency-Key": digest,
-        }
-        response = self._connection.request(
-            "POST",
-            "/v1/uploads",
-            content=content,
-            headers=headers,
-            reply_timeout_s=LONG_REPLY_TIMEOUT_S,
-        )
-        return form_of(response)
-
-    def push_dataset(self, path: Path, name: str, *, on_progress: OnProgress | None = None) -> Task:
+    def push_dataset(
+        self, path: Path, name: str, *, on_progress: uploads.OnProgress | None = None
+    ) -> Task:
         """Upload a data set and submit the task that imports it."""
         upload = self.upload(path, on_progress)
         return self.submit(goal="dataset", name=name, upload=upload)
@@ -285,7 +243,7 @@ class Client:
         return self._get(f"/v1/models/{_part(model_id)}/files/{_part(name)}")
 
     def pull_model(
-        self, model_id: str, out: Path, *, on_progress: OnProgress | None = None
+        self, model_id: str, out: Path, *, on_progress: uploads.OnProgress | None = None
     ) -> list[Path]:
         """Fetch a model's files into the folder `out`, checked by digest: all of them, or none.
 
@@ -310,6 +268,36 @@ class Client:
         form = form_of(response)
         return Verification(form["from"], form["to"], form["head"], form)
 
+    def relay_status(self) -> RelayStatus:
+        """How far the relay is behind the log, and whether one is active."""
+        return RelayStatus.of(self._get("/v1/audit/relay"))
+
+    def reconcile(self) -> Reconciliation:
+        """Have the server hold its log against the relay, the dead letters and the read models."""
+        response = self._connection.request(
+            "GET", "/v1/audit/reconcile", reply_timeout_s=LONG_REPLY_TIMEOUT_S
+        )
+        return Reconciliation.of(form_of(response))
+
+    def dead_letters(
+        self, *, status: str | None = None, prefix: str = "", limit: int | None = None
+    ) -> Iterator[DeadLetter]:
+        """Messages that were given up, newest first. `status`: parked or replayed."""
+        params = {"status": status, "prefix": prefix}
+        pages = self._pages("/v1/audit/dead-letters", "dead_letters", limit, params)
+        return (DeadLetter.of(form) for form in pages)
+
+    def dead_letter(self, dead_letter_id: str) -> DeadLetter:
+        """One dead letter, with its body and its effect. Raises NotFound."""
+        return DeadLetter.of(self._get(f"/v1/audit/dead-letters/{_part(dead_letter_id)}"))
+
+    def replay_dead_letter(self, dead_letter_id: str) -> DeadLetter:
+        """Put a dead letter back into its queue. Raises Conflict when it is not parked, and
+        BusUnavailable when the broker is away.
+        """
+        path = f"/v1/audit/dead-letters/{_part(dead_letter_id)}/replay"
+        return DeadLetter.of(form_of(self._connection.request("POST", path)))
+
     # ---- ids -------------------------------------------------------------------------------------
 
     def find_task_id(self, prefix: str) -> str:
@@ -326,6 +314,11 @@ class Client:
     def find_model_id(self, prefix: str) -> str:
         """The model id that begins with `prefix`. Raises as find_task_id."""
         return _unique("model", prefix, [model.id for model in self.models(prefix=prefix, limit=2)])
+
+    def find_dead_letter_id(self, prefix: str) -> str:
+        """The id of the dead letter that begins with `prefix`. Raises as find_task_id."""
+        ids = [letter.id for letter in self.dead_letters(prefix=prefix, limit=2)]
+        return _unique("dead letter", prefix, ids)
 
     def _get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
         return form_of(self._connection.request("GET", path, params=params))

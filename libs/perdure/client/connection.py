@@ -14,6 +14,8 @@ from perdure.errors import InvalidSetting, ServerUnreachable, Unavailable
 
 CONNECT_TIMEOUT_S: Final = 5.0
 REPLY_TIMEOUT_S: Final = 60.0
+# The store keeps a large upload, and the log is walked, before the answer comes.
+LONG_REPLY_TIMEOUT_S: Final = 900.0
 # Waits before the second, third, ... try of a request that is safe to repeat.
 RETRY_DELAYS_S: Final = (0.2, 0.5, 1.0, 2.0)
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")

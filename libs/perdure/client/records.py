@@ -130,6 +130,28 @@ class LogPage:
 
 
 @dataclass(frozen=True)
+class RelayStatus:
+    """How far the relay has published the log.
+
+    `lag_s` is the age of the oldest event that it has not published, 0 when there is none. `active`
+    is whether a relay leads; None where none is elected.
+    """
+
+    head: int
+    position: int
+    lag_events: int
+    lag_s: float
+    active: bool | None
+    json: Json
+
+    @classmethod
+    def of(cls, form: Json) -> Self:
+        """The status that the server described."""
+        names = ("head", "position", "lag_events", "lag_s", "active")
+        return cls(**{name: form[name] for name in names}, json=form)
+
+
+@dataclass(frozen=True)
 class Verification:
     """The log was walked: events `first`..`last` are complete, and end in the hash `head`."""
 
@@ -137,3 +159,53 @@ class Verification:
     last: int
     head: str
     json: Json
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A message that was given up: `status` is parked or replayed. Lists leave out its body."""
+
+    id: str
+    status: str
+    message_type: str
+    task_id: str
+    queues: tuple[str, ...]
+    json: Json
+
+    @classmethod
+    def of(cls, form: Json) -> Self:
+        """The dead letter that the server described."""
+        names = ("id", "status", "message_type", "task_id")
+        fields = {name: form[name] for name in names}
+        return cls(**fields, queues=tuple(form["queues"]), json=form)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a reconciliation found: `category` is lost, duplicated, differs, parked or
+    owed.
+    """
+
+    category: str
+    kind: str
+    subject: str
+    detail: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Reconciliation:
+    """The log held against what belongs to it. `ok`: there is nothing but what is owed."""
+
+    ok: bool
+    head: int
+    counts: Mapping[str, int]
+    findings: tuple[Finding, ...]
+    json: Json
+
+    @classmethod
+    def of(cls, form: Json) -> Self:
+        """What the server found."""
+        names = ("category", "kind", "subject", "detail", "advice")
+        findings = tuple(Finding(*(entry[name] for name in names)) for entry in form["findings"])
+        return cls(form["ok"], form["head"], form["counts"], findings, form)

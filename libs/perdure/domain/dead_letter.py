@@ -8,7 +8,7 @@ from the one before it, in whatever order they come in.
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -18,15 +18,15 @@ from pydantic import TypeAdapter
 from perdure.contracts.envelope import RecordedEvent, derived_id
 from perdure.contracts.v1 import events_pb2
 
-# RabbitMQ 4 takes messages up to 16 MiB, and the event that holds a body has to pass it, too. The
-# largest message of Perdure's own is some 100 KiB.
-MAX_BODY_BYTES: Final = 8 * 1024 * 1024
+# Ten times the largest message of Perdure's own. Readers take the log by the thousand events, and
+# the event that holds a body has to pass the broker, too.
+MAX_BODY_BYTES: Final = 1024 * 1024
 # A traceback in a message or a quoted body says nothing more after this.
 MAX_TEXT_CHARACTERS: Final = 4000
 REPLAY_HEADER: Final = "perdure-replay"
 
 # What may stand in a stream's name, a URL and a file name.
-_SAFE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+SAFE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class LetterStatus(StrEnum):
@@ -82,13 +82,14 @@ class DeadLetter:
     @property
     def parked(self) -> tuple[Died, ...]:
         """The deaths that no replay has settled."""
-        settled = self.replays[-1].replay if self.replays else 0
+        settled = max((known.replay for known in self.replays), default=0)
         return tuple(death for death in self.deaths if death.replay >= settled)
 
     @property
     def next_replay(self) -> int:
         """The number for the next replay: above all that were ever sent, recorded or not."""
-        return 1 + max(known.replay for known in (*self.deaths, *self.replays))
+        died = [death.replay for death in self.deaths]
+        return 1 + max(died + [known.replay for known in self.replays])
 
 
 _ADAPTER: Final = TypeAdapter(DeadLetter)
@@ -110,7 +111,7 @@ def dead_letter_id(message_id: str, body: bytes) -> str:
 
     A message without an id is known by its body.
     """
-    if _SAFE_ID.fullmatch(message_id):
+    if SAFE_ID.fullmatch(message_id):
         return message_id
     named = message_id.encode("utf-8", "surrogatepass") or body
     return f"hashed-{hashlib.sha256(named).hexdigest()[:32]}"
@@ -153,7 +154,9 @@ def evolve(letter: DeadLetter | None, event: RecordedEvent) -> DeadLetter:
         case events_pb2.MessageReplayed():
             assert letter is not None, f"{event.stream} begins with {event.type}"
             again = Replayed(data.replay, data.requested_by, event.time)
-            return _settled(letter, event, replays=(*letter.replays, again))
+            return _standing(
+                replace(letter, version=event.version, replays=(*letter.replays, again))
+            )
         case _:
             raise AssertionError(f"{event.stream} holds {event.type}")
 
@@ -172,28 +175,34 @@ def _died(
         at=event.time,
         version=event.version,
     )
-    if letter is not None:
-        return _settled(letter, event, deaths=(*letter.deaths, death))
-    return DeadLetter(
-        id=event.stream.removeprefix(dead_letter_stream("")),
-        version=event.version,
-        message_id=data.message_id,
-        message_type=data.message_type,
-        task_id=data.task_id,
-        body_bytes=data.body_bytes,
-        kept=data.body_bytes == len(data.body),
-        status=LetterStatus.PARKED,
-        queues=(death.queue,),
-        deaths=(death,),
+    if letter is None:
+        letter = DeadLetter(
+            id=event.stream.removeprefix(dead_letter_stream("")),
+            version=event.version,
+            message_id=data.message_id,
+            message_type=data.message_type,
+            task_id=data.task_id,
+            body_bytes=data.body_bytes,
+            kept=True,
+            status=LetterStatus.PARKED,
+            queues=(),
+            deaths=(),
+        )
+    kept = letter.kept and is_kept(data)
+    return _standing(
+        replace(letter, version=event.version, kept=kept, deaths=(*letter.deaths, death))
     )
 
 
-def _settled(
-    letter: DeadLetter,
-    event: RecordedEvent,
-    *,
-    deaths: tuple[Died, ...] | None = None,
-    replays: tuple[Replayed, ...] | None = None,
-) -> DeadLetter:
-    """`letter` with one more death or replay, and what that makes of its status."""
-    raise NotImplementedError
+def _standing(letter: DeadLetter) -> DeadLetter:
+    """`letter` with the status, and the queues, that its deaths and replays give."""
+    parked = letter.parked
+    if not parked:
+        return replace(letter, status=LetterStatus.REPLAYED)
+    queues = tuple(dict.fromkeys(death.queue for death in parked))
+    return replace(letter, status=LetterStatus.PARKED, queues=queues)
+
+
+def is_kept(data: events_pb2.MessageDeadLettered) -> bool:
+    """Whether the event holds the message's body."""
+    return len(data.body) == data.body_bytes

@@ -105,6 +105,7 @@ def build_app(
         lifespan=lifespan,
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
+        telemetry={"tracing": False, "logs": False},  # `Traced` is ours: also without a collector
     )
     app.state.gateway = gateway
     app.state.checks = checks

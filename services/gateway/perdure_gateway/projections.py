@@ -5,12 +5,13 @@ from typing import Any, Final
 
 from perdure.contracts.envelope import RecordedEvent
 from perdure.contracts.v1 import events_pb2
+from perdure.domain import dead_letter
 from perdure.domain.dataset import dataset_stream
 from perdure.domain.model import model_stream
 from perdure.domain.task import from_json, task_stream, to_json
 from perdure.domain.task_evolution import evolve
 from perdure.eventlog.projector import Fold
-from perdure_gateway.context import DATASETS, MODELS, TASKS
+from perdure_gateway.context import DATASETS, DEAD_LETTERS, MODELS, TASKS
 from perdure_gateway.wire import to_plain
 
 Body = dict[str, Any]
@@ -51,6 +52,12 @@ def fold_model(body: Body | None, event: RecordedEvent) -> Body:
     return model
 
 
+def fold_dead_letter(body: Body | None, event: RecordedEvent) -> Body:
+    """A dead letter's public form: all but its body."""
+    before = None if body is None else dead_letter.from_json(body)
+    return dead_letter.to_json(dead_letter.evolve(before, event))
+
+
 def _key(prefix: str, event: RecordedEvent) -> str | None:
     return event.stream.removeprefix(prefix) if event.stream.startswith(prefix) else None
 
@@ -65,4 +72,5 @@ PROJECTIONS: Final[dict[str, Fold]] = {
     TASKS: Fold(partial(_key, task_stream("")), fold_task),
     DATASETS: Fold(_dataset_key, fold_dataset),
     MODELS: Fold(partial(_key, MODEL_STREAMS), fold_model),
+    DEAD_LETTERS: Fold(partial(_key, dead_letter.dead_letter_stream("")), fold_dead_letter),
 }

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Query, Response
 
 from perdure.contracts.v1 import events_pb2
+from perdure.crash_points import reached
 from perdure.domain.task import Status, TaskState, task_stream, to_json
 from perdure.domain.task_decisions import RequestCancel, Submit, decide
 from perdure.domain.task_evolution import replay
@@ -50,6 +51,7 @@ async def submit(
             if existing is None:
                 raise
         else:
+            reached("gateway.appended")
             state = replay(list(recorded))
             assert state is not None
             return to_json(state)

@@ -1,4 +1,4 @@
-"""Each request as a span, within the caller's trace when it sends one: there a task's trace begins."""
+"""Each request as a span, within its caller's trace if it has one: here a task's trace begins."""
 
 from opentelemetry.trace import SpanKind
 from starlette.datastructures import Headers

@@ -46,6 +46,7 @@ def event_json(event: RecordedEvent) -> dict[str, Any]:
         "correlation_id": event.correlation_id,
         "causation_id": event.causation_id,
         "source": event.source,
+        "traceparent": event.traceparent,
         "hash": event.hash,
         "data": to_plain(event.data),
     }

@@ -29,7 +29,7 @@ async def test_a_submission_is_recorded_in_the_callers_trace_or_in_one_of_its_ow
     await world.import_dataset()
     answer = await http.post(
         "/v1/tasks",
-        json={"name": "birds", "data": {"dataset_version": VERSION}, "config": {}},
+        json={"goal": "model", "name": "birds", "data": {"dataset_version": VERSION}, "config": {}},
         headers={"traceparent": sent} if sent else {},
     )
     assert answer.status_code == 201, answer.text

@@ -378,7 +378,7 @@ class WorkerLost(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class MessageDeadLettered(_message.Message):
-    __slots__ = ("message_id", "message_type", "queue", "exchange", "routing_key", "reason", "error", "deliveries", "body", "headers", "task_id")
+    __slots__ = ("message_id", "message_type", "queue", "exchange", "routing_key", "reason", "error", "deliveries", "body", "headers", "task_id", "source", "subject", "time", "body_bytes", "replay")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -397,6 +397,11 @@ class MessageDeadLettered(_message.Message):
     BODY_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     message_type: str
     queue: str
@@ -408,10 +413,17 @@ class MessageDeadLettered(_message.Message):
     body: bytes
     headers: _containers.ScalarMap[str, str]
     task_id: str
-    def __init__(self, message_id: _Optional[str] = ..., message_type: _Optional[str] = ..., queue: _Optional[str] = ..., exchange: _Optional[str] = ..., routing_key: _Optional[str] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., deliveries: _Optional[int] = ..., body: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., task_id: _Optional[str] = ...) -> None: ...
+    source: str
+    subject: str
+    time: str
+    body_bytes: int
+    replay: int
+    def __init__(self, message_id: _Optional[str] = ..., message_type: _Optional[str] = ..., queue: _Optional[str] = ..., exchange: _Optional[str] = ..., routing_key: _Optional[str] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., deliveries: _Optional[int] = ..., body: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., task_id: _Optional[str] = ..., source: _Optional[str] = ..., subject: _Optional[str] = ..., time: _Optional[str] = ..., body_bytes: _Optional[int] = ..., replay: _Optional[int] = ...) -> None: ...
 
 class MessageReplayed(_message.Message):
-    __slots__ = ("requested_by",)
+    __slots__ = ("requested_by", "replay")
     REQUESTED_BY_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
     requested_by: str
-    def __init__(self, requested_by: _Optional[str] = ...) -> None: ...
+    replay: int
+    def __init__(self, requested_by: _Optional[str] = ..., replay: _Optional[int] = ...) -> None: ...
