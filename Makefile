@@ -56,8 +56,10 @@ format: setup ## Put the code into the project's format
 proto: setup ## Generate libs/perdure/contracts from proto/
 	$(BIN)/python infra/generate_contracts.py
 
-bench: setup ## Measure, and print JSON lines
+bench: setup setup-servers ## Measure, and print JSON lines
 	$(BIN)/python -m tests.bench.bench_eventlog
+	$(BIN)/python -m tests.bench.bench_eventsourcing
+	$(BIN)/python -m tests.bench.bench_messaging
 	$(BIN)/python -m tests.bench.bench_training
 
 lock: ## Write requirements.lock anew from pyproject.toml (needs network)
