@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanProto
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Span:
     trace_id: str
     span_id: str
     parent_id: str
+    kind: str
+    attributes: dict[str, str | int]
 
 
 @dataclass
@@ -75,6 +78,8 @@ class Collector:
                             span.trace_id.hex(),
                             span.span_id.hex(),
                             span.parent_span_id.hex(),
+                            SpanProto.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_"),
+                            {a.key: _value(a.value) for a in span.attributes},
                         )
                         for span in scope.spans
                     ]
@@ -86,3 +91,7 @@ class Collector:
 
 def _attribute(attributes, name: str) -> str:
     return next((a.value.string_value for a in attributes if a.key == name), "")
+
+
+def _value(value) -> str | int:
+    return value.int_value if value.HasField("int_value") else value.string_value

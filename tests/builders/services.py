@@ -1,5 +1,6 @@
 """Perdure as separate processes on real servers, and what a test does to them."""
 
+import asyncio
 import signal
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 from infra.stack.stack import Stack
 from perdure.client import Client, Task
 from perdure.errors import Unavailable
+from perdure.eventlog.postgres import open_postgres
 
 # Four epochs of some seconds on two cores, with a checkpoint after each.
 CONFIG = {"epochs": 4, "imgsz": 64, "batch": 8, "seed": 3, "workers": 0, "mosaic": 0.0}
@@ -57,6 +59,19 @@ class Services(Stack):
     def succeeded(self, task: Task, timeout_s: float) -> Task:
         """Wait until the task has succeeded."""
         return self.until(task, lambda t: t.status == "succeeded", timeout_s)
+
+    def event_types(self) -> set[str]:
+        """The types of all events in the log, those of workers included."""
+
+        async def read() -> set[str]:
+            log, _ = await open_postgres(self.postgres.url)
+            try:
+                head = await log.head()
+                return {event.type for event in await log.read_all(after=0, limit=head.position)}
+            finally:
+                await log.close()
+
+        return asyncio.run(read())
 
     def arm(self, label: str, point: str) -> None:
         """Start a service anew, which will kill itself at `point` (`point:n`: the n-th time)."""

@@ -69,9 +69,9 @@ class Stack:
         async with _running(lambda stopping: worker.run(stopping, drain_s=1.0)):
             yield worker
 
-    async def submit(self, goal: str = "model") -> str:
+    async def submit(self, goal: str = "model", traceparent: str = "") -> str:
         task_id = new_id()
-        event = NewEvent(new_id(), submission(goal, task_id), NOW, task_id, "", "test")
+        event = NewEvent(new_id(), submission(goal, task_id), NOW, task_id, "", "test", traceparent)
         await self.log.append(StreamAppend(task_stream(task_id), 0, (event,)))
         return task_id
 

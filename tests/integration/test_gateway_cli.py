@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -326,7 +325,7 @@ def test_verify_prints_how_far_the_log_is_complete_and_its_head(perdure, server)
 def test_a_damaged_log_is_a_negative_answer(perdure, server, world, monkeypatch):
     submit(perdure, server)
     first = world.log.rows[0]
-    world.log.rows[0] = replace(first, data=first.data.replace("birds", "crows"))
+    world.log.rows[0] = first._replace(data=first.data.replace("birds", "crows"))
     ran = perdure("audit", "verify")
     assert (ran.code, ran.out) == (1, "")
     assert "position 1" in ran.err

@@ -13,10 +13,10 @@ from perdure.domain.dataset import dataset_stream, rejected_stream
 from perdure.domain.failures import Failure
 from perdure.domain.model import model_stream
 from perdure.domain.task import Status, task_stream
-from perdure.errors import BusUnavailable, LogUnavailable
+from perdure.errors import BusUnavailable, LogUnavailable, NotFound, PerdureError
 from perdure.eventlog.port import StreamAppend
 from perdure.messaging import topology
-from perdure.messaging.port import Message
+from perdure.messaging.port import Message, Queue, QueueView
 from perdure.runtime import outbox
 from perdure.runtime.clock import SystemClock, new_id
 from perdure.runtime.messages import wrap
@@ -215,6 +215,38 @@ async def test_a_scheduler_that_was_away_gives_every_lease_its_full_length_again
             release.set()
             state = await stack.ended(task_id)
     assert [a.outcome for a in state.attempts] == ["succeeded"]
+
+
+@pytest.mark.parametrize(
+    "answer", [BusUnavailable("the broker is away"), NotFound("no queue"), QueueView(3, 0)]
+)
+async def test_silence_while_no_heartbeat_can_arrive_loses_no_lease(
+    answer: PerdureError | QueueView,
+) -> None:
+    stack = Stack()
+    inspect = stack.bus.inspect
+
+    async def away(_queue: Queue) -> QueueView:
+        if isinstance(answer, PerdureError):
+            raise answer
+        return answer
+
+    def cut() -> work_pb2.Heartbeat:
+        raise BusUnavailable("no heartbeat leaves")
+
+    async with stack.scheduler() as scheduler, stack.worker(until_stopped) as worker:
+        task_id = await stack.submit("dataset")
+        await stack.until(task_id, lambda s: s.status is Status.RUNNING)
+        worker._heartbeat = cut  # type: ignore[method-assign]
+        stack.bus.inspect = away  # type: ignore[method-assign]
+        for _ in range(10):
+            await _pass(stack, scheduler, LEASE_S / 3)
+        stack.bus.inspect = inspect  # type: ignore[method-assign]
+        for _ in range(3):
+            await _pass(stack, scheduler, LEASE_S / 3)
+        assert (await stack.task(task_id)).status is Status.RUNNING
+        await _pass(stack, scheduler, 1)
+        assert (await stack.task(task_id)).status is Status.WAITING
 
 
 async def test_an_offer_that_was_lost_is_made_again() -> None:

@@ -8,7 +8,9 @@ import time
 
 import pytest
 
+from perdure.domain.task import Status, task_stream
 from tests.builders.collector import Collector
+from tests.builders.stack import Stack, succeed, until_stopped
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -85,3 +87,31 @@ def test_metrics_are_there_for_prometheus_and_go_to_a_collector_that_is_named(
     assert ("perdure.events.appended" in collector.metrics) is exported
     assert len(collector.spans) == (2 if exported else 0)
     assert len({span.trace_id for span in collector.spans}) == (1 if exported else 0)
+
+
+def test_a_new_trace_has_a_root_and_is_sampled_as_the_environment_says() -> None:
+    with Collector() as collector:
+        run(SERVICE, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+        inner, outer = sorted(collector.spans, key=lambda span: span.name)
+        assert (inner.parent_id, outer.parent_id) == (outer.span_id, "")
+        run(
+            SERVICE,
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+            OTEL_TRACES_SAMPLER="parentbased_traceidratio",
+            OTEL_TRACES_SAMPLER_ARG="0",
+        )
+        assert len(collector.spans) == 2  # none has come
+
+
+async def test_a_task_whose_worker_is_lost_stays_in_its_trace() -> None:
+    stack = Stack()
+    async with stack.scheduler():
+        task_id = await stack.submit("dataset", traceparent=PARENT)
+        async with stack.worker(until_stopped) as worker:
+            await stack.until(task_id, lambda state: state.status is Status.RUNNING)
+            worker._outbox.put = lambda report: None  # its last words are lost
+        async with stack.worker(succeed):
+            await stack.ended(task_id)
+    events = await stack.log.read_stream(task_stream(task_id))
+    assert {"AttemptFailed", "RetryScheduled", "TaskSucceeded"} <= {e.type for e in events}
+    assert {e.traceparent.split("-")[1] for e in events} == {TRACE}

@@ -109,7 +109,9 @@ async def test_an_answer_about_another_start_of_the_worker_forgets_nothing() -> 
         assert len(outbox) == 1
 
 
-async def test_while_the_broker_is_away_the_order_is_kept() -> None:
+async def test_while_the_broker_is_away_the_order_is_kept_and_the_log_says_it_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     wire = Wire()
     wire.away = True
     async with running(wire) as outbox:
@@ -119,6 +121,7 @@ async def test_while_the_broker_is_away_the_order_is_kept() -> None:
         wire.away = False
         await wire.has(3)
     assert wire.sent[:3] == [1, 2, 3]
+    assert caplog.text.count("reports wait for the broker") == 1
 
 
 async def test_the_next_start_sends_what_was_left(tmp_path: Path) -> None:

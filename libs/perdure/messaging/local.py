@@ -158,9 +158,13 @@ class LocalConsumer:
         """Stop, once the handler that runs is through."""
         self._stopping.set()
         self.state.arrived.set()
-        if self._task is not asyncio.current_task():
-            await asyncio.wait({self._task})
-        self._bus._forget(self, self.state.queue)
+        try:
+            if self._task is not asyncio.current_task():
+                await asyncio.wait({self._task})
+        except asyncio.CancelledError:
+            raise
+        finally:
+            self._bus._forget(self, self.state.queue)
 
     async def _run(self) -> None:
         state = self.state

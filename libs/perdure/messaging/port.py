@@ -91,7 +91,10 @@ class Consumer(Protocol):
     """A running consumer. It comes back by itself whatever happens to the broker or its queue."""
 
     async def cancel(self) -> None:
-        """Stop taking deliveries, and wait for the handler that runs."""
+        """Stop taking deliveries, and wait for the handler that runs.
+
+        When this is cancelled itself, the handler is cancelled: nobody has time for it any more.
+        """
 
 
 class Bus(Protocol):

@@ -18,6 +18,7 @@ from perdure.messaging.port import TO_QUEUE, Consumer, Death, Handler, Message, 
 from perdure.messaging.rabbitmq_connection import PREPARE_TIMEOUT_S, Link, translated
 from perdure.messaging.rabbitmq_consumer import RabbitConsumer
 from perdure.messaging.topology import CONTROL_QUEUES, DEAD, DEAD_LETTERS, EXCHANGES
+from perdure.telemetry.metrics import MESSAGES_PUBLISHED
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +147,7 @@ class RabbitBus:
                 ),
                 return_exceptions=True,
             )
+        _count(exchange, sum(not isinstance(outcome, BaseException) for outcome in outcomes))
         for outcome in outcomes:
             if isinstance(outcome, DeliveryError):
                 raise _refused(f"exchange {exchange}") from outcome
@@ -185,11 +187,17 @@ class RabbitBus:
                     raise NotFound(f"there is no queue {routing_key}") from error
                 except DeliveryError as error:
                     raise _refused(f"queue {routing_key}") from error
+        _count(exchange, 1)
 
     async def _bury(self, message: Message, death: Death) -> None:
         """Put a message into the queue of dead letters, which is made anew if it is gone."""
         await self.declare(DEAD_LETTERS)
         await self._deliver(DEAD, death.queue, message, death)
+
+
+def _count(exchange: str, confirmed: int) -> None:
+    if confirmed:
+        MESSAGES_PUBLISHED.add(confirmed, {"exchange": exchange or "default"})
 
 
 def _refused(where: str) -> BusUnavailable:

@@ -135,7 +135,10 @@ class RabbitConsumer:
             if self._task is asyncio.current_task():
                 return  # called by its own handler: the loop ends after it
             grace_s = HANDLER_GRACE_S if self._handling else CLOSE_TIMEOUT_S
-            await asyncio.wait({self._task}, timeout=grace_s)
+            try:
+                await asyncio.wait({self._task}, timeout=grace_s)
+            except asyncio.CancelledError:
+                raise
         self._task.cancel()
         await asyncio.wait({self._task})
 

@@ -53,6 +53,7 @@ class Outbox:
         self._kept: list[_Kept] = []
         self._changed = asyncio.Event()
         self._answered = asyncio.Event()
+        self._waiting = False  # for a broker that is away
         self.reaches_broker = asyncio.Event()  # set once a first report was confirmed
 
     def __len__(self) -> int:
@@ -117,10 +118,15 @@ class Outbox:
         try:
             await self._bus.publish(topology.REPORTS, report.stage, message)
         except BusUnavailable as error:
-            log.warning("report waits for the broker: %s", error, extra={"task": report.task_id})
+            if not self._waiting:  # once, not per try
+                log.warning("reports wait for the broker: %s", error)
+            self._waiting = True
             await set_within(self._changed, RETRY_S)  # what is new is kept on disk meanwhile
             return
         reached("worker.sent")
+        if self._waiting:
+            log.info("reports reach the broker again; %d are not recorded yet", len(self))
+        self._waiting = False
         self.reaches_broker.set()
         kept.sent_at = self._clock.monotonic()
         kept.sent += 1

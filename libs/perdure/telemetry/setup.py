@@ -34,7 +34,7 @@ class Telemetry:
         if prometheus:
             from opentelemetry.exporter.prometheus import PrometheusMetricReader
 
-            readers.append(PrometheusMetricReader())
+            readers.append(PrometheusMetricReader(scope_info_enabled=False))
         if exporting():
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

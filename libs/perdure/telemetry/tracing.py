@@ -9,6 +9,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Final
 
 from opentelemetry import context, trace
@@ -31,9 +32,11 @@ def exporting() -> bool:
 
 def traceparent() -> str:
     """The context of the span that runs, to be passed on; empty when there is none."""
-    carrier: dict[str, str] = {}
-    _PROPAGATOR.inject(carrier)
-    return carrier.get(HEADER, "")
+    running = trace.get_current_span().get_span_context()
+    if not running.is_valid:
+        return ""
+    ids = f"{running.trace_id:032x}-{running.span_id:016x}"
+    return f"00-{ids}-{running.trace_flags:02x}"
 
 
 def trace_id() -> str:
@@ -54,19 +57,39 @@ def span(
 
     An empty `parent`, or one that cannot be read, begins a new trace.
     """
-    where = context.get_current() if parent is None else _PROPAGATOR.extract({HEADER: parent})
-    if not trace.get_current_span(where).get_span_context().is_valid:
-        where = _new_trace(where)
-    with _TRACER.start_as_current_span(name, where, kind, attributes):
+    where = context.get_current() if parent is None else _within(parent)
+    begun = _TRACER.start_span(name, where, kind, attributes)
+    if not begun.get_span_context().is_valid:  # nobody records spans: there is a trace all the same
+        begun = _unrecorded_root()
+    with trace.use_span(begun, end_on_exit=True):
         yield
 
 
-def _new_trace(where: context.Context) -> context.Context:
-    """A root of our own, so that there is a trace also while nobody records spans."""
-    root = trace.SpanContext(
-        trace_id=secrets.randbits(128) or 1,
-        span_id=secrets.randbits(64) or 1,
-        is_remote=True,
-        trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
+def record(
+    name: str, *, parent: str, since_ns: int, kind: SpanKind, **attributes: str | int
+) -> None:
+    """A piece of work that is done, as a span from `since_ns` (time.time_ns) to now.
+
+    None for a `parent` that is empty or cannot be read.
+    """
+    where = _within(parent)
+    if trace.get_current_span(where).get_span_context().is_valid:
+        _TRACER.start_span(name, where, kind, attributes, start_time=since_ns).end()
+
+
+@lru_cache(maxsize=1024)
+def _within(parent: str) -> context.Context:
+    """The context of a traceparent. Kept: an attempt's reports, and answers to it, come in one."""
+    return _PROPAGATOR.extract({HEADER: parent})
+
+
+def _unrecorded_root() -> trace.Span:
+    """What a new trace begins with while no spans are recorded."""
+    return trace.NonRecordingSpan(
+        trace.SpanContext(
+            trace_id=secrets.randbits(128) or 1,
+            span_id=secrets.randbits(64) or 1,
+            is_remote=False,
+            trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
+        )
     )
-    return trace.set_span_in_context(trace.NonRecordingSpan(root), where)

@@ -8,8 +8,11 @@ the first time an event comes sees them in order.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
+
+from opentelemetry.trace import SpanKind
 
 from perdure.contracts.codec import to_envelope
 from perdure.contracts.envelope import RecordedEvent
@@ -22,6 +25,7 @@ from perdure.eventlog.tail import check_follows
 from perdure.messaging import topology
 from perdure.messaging.port import Bus, Message
 from perdure.runtime.waiting import first_of, set_within
+from perdure.telemetry import tracing
 
 log = logging.getLogger(__name__)
 
@@ -85,13 +89,29 @@ class Relay:
         if not await self._leads():
             await set_within(stopping, NOT_LEADING_PAUSE_S)
             return
+        began_ns = time.time_ns()
         await self._bus.publish_all(topology.EVENTS, [_addressed(event) for event in events])
         reached("relay.published")
+        if tracing.exporting():
+            _trace(events, began_ns)
         last = events[-1].position
         if await self._checkpoints.commit(CHECKPOINT, expected=position, position=last):
             reached("relay.checkpointed")
         else:
             log.warning("another relay has moved the checkpoint from position %d", position)
+
+
+def _trace(events: Sequence[RecordedEvent], began_ns: int) -> None:
+    """A span for each event that was published, in the trace that the event belongs to."""
+    for event in events:
+        tracing.record(
+            f"publish {event.type}",
+            parent=event.traceparent,
+            since_ns=began_ns,
+            kind=SpanKind.PRODUCER,
+            stream=event.stream,
+            position=event.position,
+        )
 
 
 def _addressed(event: RecordedEvent) -> tuple[str, Message]:

@@ -10,6 +10,7 @@ from perdure.runtime.clock import SystemClock, new_id
 from perdure.runtime.health import Check
 from perdure.runtime.host import Host, Service
 from perdure_scheduler.dead_letters import DeadLetterKeeper
+from perdure_scheduler.leaders_log import leaders_log
 from perdure_scheduler.measures import Measures
 from perdure_scheduler.scheduler import Scheduler
 from perdure_scheduler.settings import SchedulerSettings
@@ -26,7 +27,8 @@ async def assemble(settings: SchedulerSettings, host: Host) -> Service:
     measures = Measures(bus, clock)
 
     async def lead(ending: asyncio.Event) -> None:
-        scheduler = Scheduler(eventlog=host.pulse.of(log), bus=bus, clock=clock, new_id=new_id)
+        ours = leaders_log(log, lambda: leadership.leads)
+        scheduler = Scheduler(eventlog=host.pulse.of(ours), bus=bus, clock=clock, new_id=new_id)
         keeper = DeadLetterKeeper(log, bus, clock)
         with host.pulse.expected():
             async with asyncio.TaskGroup() as parts:

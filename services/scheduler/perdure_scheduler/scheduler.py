@@ -18,7 +18,7 @@ from perdure.domain.model import model_stream
 from perdure.domain.task import Attempt, Status, TaskState
 from perdure.domain.task_decisions import Assign, Lose, Receive, answer, assignable
 from perdure.domain.worker import is_same, worker_stream
-from perdure.errors import Conflict, Unavailable, VersionConflict
+from perdure.errors import Conflict, NotFound, Unavailable, VersionConflict
 from perdure.eventlog.port import EventLog, StreamAppend
 from perdure.messaging import topology
 from perdure.messaging.port import Bus, Delivery
@@ -51,6 +51,7 @@ class Scheduler:
         self.workers = Workers(clock.monotonic())
         self._lock = asyncio.Lock()
         self._ticked_at = clock.monotonic()
+        self._hearing = True
         self._stopping = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -70,8 +71,7 @@ class Scheduler:
                 await self._patiently(self._tick)
                 await self._wait(stopping)
         finally:
-            await beats.cancel()
-            await reports.cancel()
+            await asyncio.gather(beats.cancel(), reports.cancel())
 
     async def _wait(self, stopping: asyncio.Event) -> None:
         """Until something was appended, or a tick has passed, or it is time to stop."""
@@ -110,10 +110,28 @@ class Scheduler:
             self.workers.grace(now)
         self._ticked_at = now
         await self.tasks.catch_up()
+        if not await self._hears():
+            # No heartbeat could reach us: the silence was ours. Nor could work be given out.
+            self.workers.grace(self._clock.monotonic())
+            return
         for state in self.tasks:
             await self._watch(state)
         for state in self.tasks:
             await self._place(state)
+
+    async def _hears(self) -> bool:
+        """Whether heartbeats reach us, as the broker sees it."""
+        why = "the broker counts no consumer"
+        try:
+            hears = (await self._bus.inspect(topology.SCHEDULER_HEARTBEATS)).consumers > 0
+        except (Unavailable, NotFound) as error:
+            hears, why = False, error.message
+        if self._hearing and not hears:
+            log.warning("hears no worker, and counts no silence until it does: %s", why)
+        elif hears and not self._hearing:
+            log.info("hears the workers again")
+        self._hearing = hears
+        return hears
 
     async def _watch(self, state: TaskState) -> None:
         """See to the attempt that runs: its lease, and a cancel that was asked for."""
@@ -143,7 +161,13 @@ class Scheduler:
         self, state: TaskState, attempt: Attempt, detail: str, silent_s: float | None = None
     ) -> None:
         command = Lose(attempt.fence, Failure.LOST_WORKER, detail, self._clock.now(), silent_s)
-        await self.tasks.execute(state.id, command, cause=f"lost/{attempt.fence}")
+        with (
+            about(task=state.id, attempt=attempt.fence),
+            tracing.span(f"lose {attempt.stage}", parent=state.traceparent),
+        ):
+            _, events = await self.tasks.execute(state.id, command, cause=f"lost/{attempt.fence}")
+            if events:
+                log.warning("attempt lost: %s", detail)
 
     async def _cancel(self, state: TaskState, attempt: Attempt) -> None:
         """Tell the worker, at each tick, until it reports the end.
@@ -289,6 +313,7 @@ class Scheduler:
         reached("scheduler.recorded")
         _log_events(report, events)
         await self._publish_work(report.worker_id, answer(state, report))
+        reached("scheduler.answered")
         if state is not None and not state.ended:
             await self._place(state)
 

@@ -16,10 +16,13 @@ AttemptKey = tuple[str, int]  # task id, fence
 
 @dataclass
 class WorkerView:
-    """What is known of one worker. `heard_at` is monotonic time."""
+    """What is known of one worker. `heard_at` is monotonic time, `said_at` the worker's time of
+    day.
+    """
 
     registration: events_pb2.WorkerRegistered
     heard_at: float
+    said_at: str
     draining: bool = False
     attempts: frozenset[AttemptKey] = field(default_factory=frozenset)
 
@@ -38,13 +41,20 @@ class Workers:
         self._views: dict[str, WorkerView] = {}
 
     def heard(self, heartbeat: work_pb2.Heartbeat, now: float) -> tuple[WorkerView, bool]:
-        """Take in a heartbeat; the second value says whether this start of the worker is new."""
+        """Take in a heartbeat; the second value says whether this start of the worker is new.
+
+        One that is older than the last changes nothing: the broker gives those that a former
+        leader had in hand to its successor, late, and they may be of an earlier start.
+        """
         registration = heartbeat.worker
         known = self._views.get(registration.worker_id)
+        if known is not None and _is_outdated(heartbeat, known, now):
+            return known, False
         fresh = known is None or known.incarnation != registration.incarnation
         view = WorkerView(
             registration=registration,
             heard_at=now,
+            said_at=heartbeat.time,
             draining=heartbeat.draining,
             attempts=frozenset((a.task_id, a.fence) for a in heartbeat.attempts),
         )
@@ -71,3 +81,10 @@ class Workers:
     def grace(self, now: float) -> None:
         """Give every lease its full length again, because we could not listen."""
         self._grace_from = now
+
+
+def _is_outdated(heartbeat: work_pb2.Heartbeat, known: WorkerView, now: float) -> bool:
+    """Whether it was said before what is known. After a lease of silence anything is news: the
+    worker's clock may have been set back.
+    """
+    return heartbeat.time < known.said_at and now - known.heard_at <= LEASE_S
