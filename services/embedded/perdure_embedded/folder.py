@@ -66,6 +66,11 @@ class DataFolder:
         return self.root / "work"
 
     @property
+    def outbox(self) -> Path:
+        """Reports of the workers that are not recorded yet."""
+        return self.root / "outbox"
+
+    @property
     def server_log(self) -> Path:
         """The server's own log."""
         return self.root / "server.log"

@@ -150,14 +150,16 @@ class EmbeddedServer:
 
     def _worker(self, stage: Stage, craft: Craft, ports: Ports) -> Worker:
         node = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
+        name = WORKER_NAMES[stage]
         return child_worker(
-            WorkerSettings(f"{node}-{WORKER_NAMES[stage]}", (stage,), capacity=1),
+            WorkerSettings(f"{node}-{name}", (stage,), capacity=1),
             craft,
             AttemptSettings(self._folder.work, CHILD_STOP_S),
             bus=ports.bus,
             store=ports.store,
             clock=self._clock,
             new_id=new_id,
+            outbox=self._folder.outbox / name,
         )
 
     def _gateway(self, ports: Ports) -> GatewayServer:

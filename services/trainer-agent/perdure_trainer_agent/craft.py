@@ -120,7 +120,10 @@ class Training:
             except StoreUnavailable as error:
                 log.warning("checkpoint waits for the store: %s", error, extra={"task": task_id})
                 await asyncio.sleep(STORE_RETRY_S)
-            except (DamagedObject, FileNotFoundError) as error:
+            except FileNotFoundError as error:  # epochs of a second: the next one is there already
+                log.info("checkpoint not stored: %s", error, extra={"task": task_id})
+                return
+            except DamagedObject as error:
                 log.warning("checkpoint not stored: %s", error, extra={"task": task_id})
                 return
         context.report(
