@@ -10,7 +10,6 @@ from perdure.contracts.envelope import NewEvent, RecordedEvent
 from perdure.contracts.v1 import events_pb2
 from perdure.errors import EventIdReused, LogUnavailable, VersionConflict
 from perdure.eventlog.port import EventLog, Head, StreamAppend
-from perdure.eventlog.tail import tail
 from tests.builders.events import epoch, event, to
 
 ZEROS = "0" * 64
@@ -115,10 +114,9 @@ async def test_sixteen_writers_and_a_tailer_that_misses_nothing(log: EventLog) -
         return ids
 
     async def follow() -> None:
-        async for events in tail(log, 0, batch=50, poll_s=0.5):
-            seen.extend(events)
-            if len(seen) >= total:
-                return
+        while len(seen) < total:
+            await log.wait(after=len(seen), timeout_s=0.5)
+            seen.extend(await log.read_all(after=len(seen), limit=50))
 
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
         group.create_task(follow())
@@ -261,6 +259,9 @@ def _nonsense() -> list[tuple[StreamAppend, ...]]:
         (to("task-\x00", 0, event()),),
         (to("task-1", 0, event(id="")),),
         (to("t" * 501, 0, event()),),
+        (to("task-1\ntask-2", 0, event()),),
+        (to("task-1", 0, event(id="a\nb")),),
+        (to("task-1", 0, *(event() for _ in range(1001))),),
     ]
 
 

@@ -117,8 +117,8 @@ async def test_the_payload_can_be_queried(
     await postgres_log.append(to("task-1", 0, epoch(1), epoch(2, correlation_id="task-\x00")))
 
     found = await admin.fetch(
-        "SELECT version, metadata_json->>'correlation_id' FROM perdure.event_log"
-        " WHERE (data_json->>'epoch')::int = 2"
+        "SELECT version, metadata->>'correlation_id' FROM perdure.events"
+        " WHERE (data->>'epoch')::int = 2"
     )
 
     assert [tuple(row) for row in found] == [(2, "task-\ufffd")]
@@ -254,6 +254,27 @@ async def test_a_lost_connection_is_unavailable_once_and_then_replaced(
     assert (await postgres_log.verify()).events == 2
 
 
+async def test_a_connection_that_is_lost_between_appends_is_replaced(
+    postgres_log: PostgresLog, admin: asyncpg.Connection
+) -> None:
+    await postgres_log.append(to("task-1", 0, event()))
+    await admin.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+
+    async def appended() -> bool:
+        try:
+            await postgres_log.append(to("task-1", 1, after))
+        except LogUnavailable:  # the loss had not been noticed yet
+            return False
+        return True
+
+    after = event()
+    await eventually(appended)
+    assert (await postgres_log.verify()).events == 2
+
+
 async def test_listening_is_taken_up_again_after_a_lost_connection(
     postgres_log: PostgresLog,
     admin: asyncpg.Connection,
@@ -272,6 +293,7 @@ async def test_listening_is_taken_up_again_after_a_lost_connection(
         return await listener() not in (0, before)
 
     before = 0
+    assert await postgres_log.wait(after=0, timeout_s=0) is False  # begins to listen
     await eventually(listens_again)
     before = await listener()
     await admin.execute("SELECT pg_terminate_backend($1)", before)
@@ -284,6 +306,20 @@ async def test_listening_is_taken_up_again_after_a_lost_connection(
     await other.close()
 
     assert waiting.result() is True
+
+
+async def test_who_only_appends_does_not_listen(
+    postgres_log: PostgresLog, admin: asyncpg.Connection
+) -> None:
+    await postgres_log.append(to("task-1", 0, event()))
+
+    assert (
+        await admin.fetchval(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        == 1
+    )
 
 
 async def test_polling_finds_what_no_notification_told(

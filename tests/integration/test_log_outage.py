@@ -3,21 +3,29 @@
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from infra.stack.ports import free_port
+from infra.stack.postgres import Postgres
+from infra.stack.proxy import Proxy
 from perdure.contracts.envelope import RecordedEvent
 from perdure.errors import LogUnavailable
 from perdure.eventlog.port import StreamAppend
 from perdure.eventlog.postgres import PostgresLog, open_postgres
 from perdure.eventlog.projector import Fold, Projector
-from perdure.eventlog.tail import tail
 from perdure.runtime.embedded_postgres import EmbeddedPostgres
 from tests.builders.events import event, to
 
 DEADLINE_S = 60.0
+GIVEN_UP_S = 2.0  # at once, on a busy machine
+
+
+def made(folder: Path) -> Postgres:
+    return Postgres(folder, port=free_port(), password="p", durable=False)
 
 
 async def append_at_last(log: PostgresLog, append: StreamAppend) -> tuple[RecordedEvent, ...]:
@@ -30,7 +38,7 @@ async def append_at_last(log: PostgresLog, append: StreamAppend) -> tuple[Record
 
 
 @pytest.mark.crash
-async def test_writers_a_tailer_and_a_projector_survive_the_death_of_postgres(
+async def test_writers_a_follower_and_a_projector_survive_the_death_of_postgres(
     tmp_path: Path,
 ) -> None:
     writers, appends = 4, 60
@@ -49,10 +57,12 @@ async def test_writers_a_tailer_and_a_projector_survive_the_death_of_postgres(
             await append_at_last(log, to(stream, version, event()))
 
     async def follow() -> None:
-        async for events in tail(log, 0, poll_s=1.0):
-            seen.extend(e.position for e in events)
-            if len(seen) >= total:
-                return
+        while len(seen) < total:
+            try:
+                await log.wait(after=len(seen), timeout_s=1.0)
+                seen.extend(e.position for e in await log.read_all(after=len(seen)))
+            except LogUnavailable:
+                await asyncio.sleep(0.05)
 
     async def crash_and_recover() -> None:
         while len(seen) < total // 4:
@@ -84,3 +94,18 @@ async def test_writers_a_tailer_and_a_projector_survive_the_death_of_postgres(
     assert seen == list(range(1, total + 1))
     assert verified.events == total
     assert [c.body["events"] for c in counts if c] == [appends] * writers
+
+
+async def test_a_read_that_nobody_answers_can_be_given_up_at_once(tmp_path: Path) -> None:
+    with made(tmp_path / "postgres") as server, Proxy(server.port) as proxy:
+        log, _ = await open_postgres(server.url.replace(f":{server.port}/", f":{proxy.port}/"))
+        await log.head()
+        proxy.black_hole()
+        began_at = time.monotonic()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await log.head()
+        assert time.monotonic() - began_at < GIVEN_UP_S
+        proxy.restore()
+        assert (await log.head()).position == 0
+        await log.close()

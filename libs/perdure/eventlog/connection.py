@@ -1,5 +1,6 @@
 """Connections to the log's database, and what its errors mean to the rest of Perdure."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -108,5 +109,16 @@ async def fetch(pool: Any, statement: str, *arguments: Any) -> list[Any]:
     """The rows of one statement. Raises LogUnavailable."""
     with answering():
         async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
-            rows: list[Any] = await connection.fetch(statement, *arguments)
-            return rows
+            return await fetch_over(connection, statement, *arguments)
+
+
+async def fetch_over(connection: Any, statement: str, *arguments: Any) -> list[Any]:
+    """The rows of one statement over `connection`, which is ended when they do not come in time."""
+    try:
+        rows: list[Any] = await connection.fetch(statement, *arguments)
+    except (TimeoutError, asyncio.CancelledError):
+        # The driver would ask the server to cancel the statement, and wait for its answer before
+        # anything else: on a network that swallows everything, none comes.
+        connection.terminate()
+        raise
+    return rows

@@ -18,15 +18,21 @@ _logger = logging.getLogger(__name__)
 
 
 class Listener:
-    """Keeps one connection that LISTENs, and makes a new one whenever it is lost."""
+    """Keeps one connection that LISTENs, and makes a new one whenever it is lost.
+
+    From the first time on that somebody waits: whoever only appends is not told of its own appends.
+    """
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
         self._next = asyncio.Event()
-        self._task = asyncio.create_task(self._run(), name="event log listener")
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     def next_wake(self) -> asyncio.Event:
         """An event that is set when something may have been appended from now on."""
+        if self._task is None and not self._closed:
+            self._task = asyncio.create_task(self._run(), name="event log listener")
         return self._next
 
     def wake(self) -> None:
@@ -36,9 +42,11 @@ class Listener:
 
     async def close(self) -> None:
         """End the connection."""
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
         self.wake()
 
     async def _run(self) -> None:

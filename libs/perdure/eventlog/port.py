@@ -43,7 +43,7 @@ class EventLog(Protocol):
 
     async def append(self, *appends: StreamAppend) -> tuple[RecordedEvent, ...]:
         """Append to one or several streams, all or nothing, and give the events as recorded, in
-        order.
+        order. At most request.MAX_APPEND_EVENTS at a time.
 
         The same events again (same ids, same content) return what was recorded the first time,
         whatever `expected_version` says. Raises VersionConflict when a stream is not at its

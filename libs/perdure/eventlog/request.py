@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from perdure.contracts.envelope import NewEvent, RecordedEvent
 from perdure.errors import EventIdReused, VersionConflict
@@ -9,16 +10,18 @@ from perdure.eventlog.port import StreamAppend
 from perdure.eventlog.stored import encode
 
 MAX_VERSION = 2**62
+MAX_APPEND_EVENTS = 1000  # encoding them holds up the event loop: for about 10 ms at this many
 MAX_NAME_CHARS = 500  # stream names and ids are in indexes, whose entries have 2,700 bytes at most
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An event that is to be appended, with the version it will get and its texts."""
+class Entry(NamedTuple):
+    """An event that is to be appended, as the row that it will be but for position and hash."""
 
     event: NewEvent
     stream: str
     version: int
+    type: str
+    id: str
     data: str
     metadata: str
 
@@ -37,6 +40,11 @@ def request_of(appends: Sequence[StreamAppend]) -> Request:
     """The request for `appends`. Raises ValueError for one that makes no sense whatever the log
     holds.
     """
+    count = sum(len(append.events) for append in appends)
+    if count > MAX_APPEND_EVENTS:
+        raise ValueError(
+            f"{count} events in one append: {MAX_APPEND_EVENTS} are the most, append them in parts"
+        )
     entries: list[Entry] = []
     for append in appends:
         _check_name("stream", append.stream)
@@ -47,11 +55,13 @@ def request_of(appends: Sequence[StreamAppend]) -> Request:
         for version, event in enumerate(append.events, append.expected_version + 1):
             _check_name("event id", event.id)
             data, metadata = encode(event)
-            entries.append(Entry(event, append.stream, version, data, metadata))
+            entries.append(
+                Entry(event, append.stream, version, event.type, event.id, data, metadata)
+            )
     streams = frozenset(append.stream for append in appends)
     if len(streams) != len(appends):
         raise ValueError("a stream is named twice in one append: put its events together")
-    ids = frozenset(entry.event.id for entry in entries)
+    ids = frozenset([entry.id for entry in entries])
     if len(ids) != len(entries):
         raise ValueError("an event id occurs twice in one append: every event has an id of its own")
     return Request(tuple(appends), tuple(entries), streams, ids)
@@ -61,24 +71,25 @@ def recorded(
     request: Request, positions: Sequence[int], versions: Sequence[int], hashes: Sequence[str]
 ) -> tuple[RecordedEvent, ...]:
     """The events of `request` as they stand in the log, given where they went, in order."""
+    rows = zip(request.entries, positions, versions, hashes, strict=True)
     return tuple(
-        RecordedEvent(
-            id=entry.event.id,
-            stream=entry.stream,
-            version=version,
-            position=position,
-            type=entry.event.type,
-            data=entry.event.data,
-            time=entry.event.time,
-            correlation_id=entry.event.correlation_id,
-            causation_id=entry.event.causation_id,
-            source=entry.event.source,
-            hash=digest,
-            traceparent=entry.event.traceparent,
-        )
-        for entry, position, version, digest in zip(
-            request.entries, positions, versions, hashes, strict=True
-        )
+        [
+            RecordedEvent(
+                event_id,
+                stream,
+                version,
+                position,
+                event_type,
+                event.data,
+                event.time,
+                event.correlation_id,
+                event.causation_id,
+                event.source,
+                digest,
+                event.traceparent,
+            )
+            for (event, stream, _, event_type, event_id, _, _), position, version, digest in rows
+        ]
     )
 
 
