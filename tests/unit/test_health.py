@@ -9,7 +9,7 @@ from perdure.artifacts import open_store
 from perdure.errors import BusUnavailable, LogUnavailable, NotFound
 from perdure.eventlog.memory import MemoryLog
 from perdure.messaging.local import LocalBus
-from perdure.messaging.port import Queue
+from perdure.messaging.port import Queue, QueueView
 from perdure.messaging.topology import EVENTS
 from perdure.runtime import health
 from perdure.runtime.health import Checks, Health, Pulse, health_app
@@ -176,6 +176,19 @@ async def test_the_broker_is_asked_who_consumes() -> None:
         await check()
     assert await health.broker(bus, QUEUE)() == "0 messages wait at work.w1"
     await bus.close()
+
+
+async def test_a_consumer_that_is_away_for_a_moment_counts() -> None:
+    counts = [0, 1, 0, 0]
+
+    class Renewing(LocalBus):
+        async def inspect(self, queue: Queue) -> QueueView:
+            return QueueView(0, counts.pop(0))
+
+    check = health.consumers(Renewing(), QUEUE)
+    assert await check() == "1 at work.w1"
+    with pytest.raises(BusUnavailable):
+        await check()
 
 
 async def test_database_and_store_are_asked_something(tmp_path) -> None:

@@ -21,12 +21,14 @@ from starlette.routing import Route
 from perdure.artifacts.port import ObjectStore
 from perdure.errors import BusUnavailable, PerdureError
 from perdure.eventlog.port import EventLog
-from perdure.messaging.port import Bus, Queue
+from perdure.messaging.port import Bus, Queue, QueueView
 
 # Probes give up after some seconds (Kubernetes: 1, Docker: 30): the answer has to be there before.
 CHECK_TIMEOUT_S: Final = 3.0
 # Between two looks of a loop at its ports lies 45 s at most: all of the log's timeouts in a row.
 MAX_STILL_S: Final = 120.0
+# A consumer that hears nothing subscribes anew now and then, and is away for some milliseconds.
+RENEWAL_S: Final = 0.2
 # An object that need not be there: that the store can say so is the answer.
 PROBE_KEY: Final = "health/probe"
 
@@ -220,12 +222,24 @@ def store(objects: ObjectStore) -> Check:
     return check
 
 
+async def inspected(bus: Bus, queue: Queue) -> QueueView:
+    """The queue as the broker sees it; as it is RENEWAL_S later, when it counts no consumer.
+
+    Raises as Bus.inspect does.
+    """
+    view = await bus.inspect(queue)
+    if view.consumers:
+        return view
+    await asyncio.sleep(RENEWAL_S)
+    return await bus.inspect(queue)
+
+
 def consumers(bus: Bus, *queues: Queue) -> Check:
     """The broker, which alone knows, counts a consumer at each of `queues`."""
 
     async def check() -> str:
         # At once: a distant broker takes a second for each.
-        views = await asyncio.gather(*map(bus.inspect, queues))
+        views = await asyncio.gather(*(inspected(bus, queue) for queue in queues))
         counts = {queue.name: view.consumers for queue, view in zip(queues, views, strict=True)}
         lonely = [name for name, count in counts.items() if not count]
         if lonely:

@@ -11,6 +11,7 @@ from perdure.errors import NotFound, Unavailable
 from perdure.messaging import topology
 from perdure.messaging.port import Bus, QueueView
 from perdure.runtime.clock import Clock
+from perdure.runtime.health import inspected
 from perdure.runtime.waiting import set_within
 from perdure.telemetry import metrics
 from perdure.telemetry.metrics import Reading
@@ -74,7 +75,7 @@ class Measures:
         looked: dict[str, QueueView] = {}
         for queue in (*topology.CONTROL_QUEUES, *map(topology.work_queue, workers)):
             try:
-                looked[queue.name] = await self._bus.inspect(queue)
+                looked[queue.name] = await inspected(self._bus, queue)
             except (Unavailable, NotFound) as error:
                 log.debug("queue %s not measured: %s", queue.name, error)
         self._queues = looked
