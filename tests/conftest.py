@@ -5,6 +5,11 @@ import os
 import shutil
 import tempfile
 
+import pytest
+
+# What builders assert says what it compared, as in the tests themselves.
+pytest.register_assert_rewrite("tests.builders")
+
 # Ultralytics reads these once, on import, and then writes a settings file: not into anyone's home.
 os.environ["YOLO_OFFLINE"] = "true"
 os.environ["YOLO_AUTOINSTALL"] = "false"

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
@@ -271,6 +272,30 @@ async def test_cancel_waits_for_the_handler_that_runs(bus: Bus) -> None:
     await bus.consume(Queue("q", "x", ("k",)), inbox)
     await inbox.has(1)
     assert inbox.ids == ["m2"]
+
+
+@pytest.mark.parametrize("grace_s", [0.1, 1000])
+async def test_who_stops_waiting_for_a_handler_ends_it(bus: Bus, grace_s: float) -> None:
+    entered, ended = asyncio.Event(), asyncio.Event()
+
+    async def endless(_delivery: Delivery) -> None:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    consumer = await bus.consume(Queue("q", "x", ("k",)), endless)
+    await bus.publish("x", "k", message(1))
+    await asyncio.wait_for(entered.wait(), DEADLINE_S)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(consumer.cancel(grace_s), 0.5)
+    await asyncio.wait_for(ended.wait(), DEADLINE_S)
+
+    inbox = Inbox()
+    await bus.consume(Queue("q", "x", ("k",)), inbox)
+    await inbox.has(1)
+    assert inbox.ids == ["m1"]
 
 
 async def test_a_handler_may_cancel_its_own_consumer(bus: Bus) -> None:

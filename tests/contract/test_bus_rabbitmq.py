@@ -285,3 +285,14 @@ async def test_a_queue_that_nobody_uses_goes_after_its_time(bus: Bus) -> None:
         return False
 
     await until(is_gone)
+
+
+async def test_a_consumer_that_is_cancelled_at_once_leaves_nothing_at_the_broker(bus: Bus) -> None:
+    for _ in range(3):
+        consumer = await bus.consume(QUEUE, Inbox())
+        await consumer.cancel(0.0)
+
+    async def has_none() -> bool:
+        return (await bus.inspect(QUEUE)).consumers == 0
+
+    await until(has_none)

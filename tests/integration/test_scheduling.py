@@ -16,7 +16,7 @@ from perdure.domain.task import Status, task_stream
 from perdure.errors import BusUnavailable, LogUnavailable, NotFound, PerdureError
 from perdure.eventlog.port import StreamAppend
 from perdure.messaging import topology
-from perdure.messaging.port import Message, Queue, QueueView
+from perdure.messaging.port import Delivery, Message, Queue, QueueView
 from perdure.runtime import outbox
 from perdure.runtime.clock import SystemClock, new_id
 from perdure.runtime.messages import wrap
@@ -24,7 +24,7 @@ from perdure.runtime.report_file import ReportFile
 from perdure.runtime.worker import AttemptContext, Ending
 from perdure_scheduler.scheduler import Scheduler
 from perdure_scheduler.workers import LEASE_S
-from tests.builders.stack import Stack, fail_first, succeed, until_stopped
+from tests.builders.stack import DEADLINE_S, Stack, fail_first, succeed, until_stopped
 from tests.builders.tasks import succeeded
 
 
@@ -113,6 +113,28 @@ async def test_a_scheduler_stops_though_the_log_is_away() -> None:
             stack.log.append = stack.log.read_all = away  # type: ignore[assignment,method-assign]
             await asyncio.sleep(0)
     assert not (await stack.task(task_id)).ended
+
+
+async def test_a_cancelled_scheduler_ends_though_nobody_answers_its_handlers() -> None:
+    stack = Stack()
+    asked = asyncio.Event()
+
+    async def unanswered(_heartbeat: work_pb2.Heartbeat) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with stack.worker(until_stopped) as worker:
+        scheduler = Scheduler(eventlog=stack.log, bus=stack.bus, clock=stack.clock, new_id=new_id)
+        running = asyncio.create_task(scheduler.run(asyncio.Event()))
+        task_id = await stack.submit("dataset")
+        await stack.until(task_id, lambda s: s.status is Status.RUNNING)
+        scheduler._heard = unanswered  # type: ignore[method-assign]
+        worker._beat.set()
+        await asyncio.wait_for(asked.wait(), DEADLINE_S)
+        running.cancel()
+        done, _ = await asyncio.wait({running}, timeout=1)
+        assert done
+        assert (await stack.bus.inspect(topology.SCHEDULER_HEARTBEATS)).consumers == 0
 
 
 async def test_a_restarted_worker_loses_its_attempts_at_once() -> None:
@@ -445,3 +467,63 @@ async def _request_cancel(stack: Stack, task_id: str) -> None:
     data = events_pb2.TaskCancelRequested(requested_by="someone")
     event = NewEvent(new_id(), data, stack.clock.now(), task_id, "", "test")
     await stack.log.append(StreamAppend(task_stream(task_id), state.version, (event,)))
+
+
+@pytest.mark.parametrize("worker_id", ["", "M" * 252, "a\0b", "../../x", "a b"])
+async def test_a_heartbeat_whose_worker_id_is_none_is_passed_over(worker_id: str) -> None:
+    stack = Stack()
+    await stack.bus.declare(topology.SCHEDULER_HEARTBEATS)
+    async with stack.scheduler() as scheduler, stack.worker(succeed):
+        who = events_pb2.WorkerRegistered(worker_id=worker_id, incarnation="i", capacity=1)
+        beat = wrap(new_id(), work_pb2.Heartbeat(worker=who, time="9999"))
+        await stack.bus.publish(topology.TELEMETRY, "x", beat)
+        await stack.ended(await stack.submit("dataset"))
+        assert [v.registration.worker_id for v in scheduler.workers.all()] == ["node-1"]
+    assert not await stack.dead_letters()
+
+
+async def test_a_worker_is_told_to_forget_reports_of_a_task_that_the_log_does_not_know() -> None:
+    stack = Stack()
+    answers: list[work_pb2.ReportsRecorded] = []
+    arrived = asyncio.Event()
+
+    async def worker(delivery: Delivery) -> None:
+        answers.append(work_pb2.ReportsRecorded.FromString(delivery.message.body))
+        arrived.set()
+
+    await stack.bus.declare(topology.SCHEDULER_REPORTS)
+    await stack.bus.consume(topology.work_queue("node-9"), worker)
+    async with stack.scheduler():
+        stray = work_pb2.Report(
+            id=new_id(), task_id="nobody", fence=1, incarnation="i", seq=7, worker_id="node-9"
+        )
+        await stack.bus.publish(topology.REPORTS, "train", wrap(stray.id, stray))
+        await asyncio.wait_for(arrived.wait(), 5)
+    assert (answers[0].task_id, answers[0].incarnation, answers[0].seq) == ("nobody", "i", 7)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "stage"), [("/tmp/victim", "train"), ("../../x", "train"), ("t1", "../x"), ("", "")]
+)
+async def test_an_offer_that_no_scheduler_makes_is_passed_over(task_id: str, stage: str) -> None:
+    stack = Stack()
+    begun: list[str] = []
+
+    async def execute(context: AttemptContext) -> Ending:
+        begun.append(context.assignment.task_id)
+        return await succeed(context)
+
+    await stack.bus.declare(topology.work_queue("node-1"))
+    async with stack.worker(execute) as worker:
+        for wanted in (task_id, "t2"):
+            offer = work_pb2.Assignment(
+                task_id=wanted,
+                stage=stage if wanted == task_id else "train",
+                fence=1,
+                incarnation=worker._incarnation,
+            )
+            await stack.bus.publish(topology.WORK, "node-1", wrap(new_id(), offer))
+        async with asyncio.timeout(5):
+            while not begun:
+                await asyncio.sleep(0.01)
+    assert begun == ["t2"]

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from perdure.contracts.v1 import work_pb2
-from perdure.errors import BusUnavailable
+from perdure.errors import BusUnavailable, PerdureError
 from perdure.messaging.port import Message
 from perdure.runtime import outbox as outboxes
+from perdure.runtime import report_file
 from perdure.runtime.clock import SystemClock
 from perdure.runtime.outbox import Outbox
 from perdure.runtime.report_file import FILE, ReportFile
@@ -151,7 +152,7 @@ async def test_a_damaged_file_is_set_aside_and_a_new_one_begun(
         outbox.put(report(1))
         await wire.has(1)
     assert "set aside" in caplog.text
-    assert (tmp_path / "reports.damaged").exists()
+    assert (tmp_path / "reports.damaged-1").exists()
     assert [r.seq for r in ReportFile(tmp_path).all()] == [1]
 
 
@@ -167,3 +168,45 @@ async def test_a_full_disk_holds_no_report_back(
         outbox.put(report(1))
         await wire.has(1)
     assert "disk is full" in caplog.text
+
+
+def test_of_a_file_with_damaged_pages_what_can_be_read_is_taken_over(tmp_path: Path) -> None:
+    file = ReportFile(tmp_path)
+    for seq in range(1, 301):
+        file.add(report(seq))
+    file.close()
+    path = tmp_path / FILE
+    whole = path.read_bytes()
+    path.write_bytes(whole[:12288] + b"\xa5" * (len(whole) - 12288))
+
+    taken_over = [r.seq for r in ReportFile(tmp_path).all()]
+    assert taken_over == list(range(1, len(taken_over) + 1))
+    assert (tmp_path / "reports.damaged-1").read_bytes()[:12288] == whole[:12288]
+
+
+def test_a_second_damage_leaves_the_first_file_alone(tmp_path: Path) -> None:
+    for content in (b"first" * 1000, b"second" * 1000):
+        (tmp_path / FILE).write_bytes(content)
+        ReportFile(tmp_path).close()
+    assert (tmp_path / "reports.damaged-1").read_bytes().startswith(b"first")
+    assert (tmp_path / "reports.damaged-2").read_bytes().startswith(b"second")
+
+
+def test_a_file_that_only_cannot_be_opened_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = ReportFile(tmp_path)
+    file.add(report(1))
+    file.close()
+
+    def full(_path: Path) -> sqlite3.Connection:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(report_file, "_open", full)
+        with pytest.raises(PerdureError, match="disk has room"):
+            ReportFile(tmp_path)
+    assert [r.seq for r in ReportFile(tmp_path).all()] == [1]
+    assert not list(tmp_path.glob("*.damaged*"))

@@ -8,12 +8,12 @@ import pytest
 from pydantic import BaseModel
 
 from perdure.errors import InvalidSetting
+from perdure.masking import masked
 from perdure.runtime.settings import (
     LogUrl,
     Port,
     ServiceSettings,
     StoreUrl,
-    masked,
     read_settings,
     variable_of,
 )

@@ -6,7 +6,6 @@ from the one before it, in whatever order they come in.
 """
 
 import hashlib
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -17,6 +16,7 @@ from pydantic import TypeAdapter
 
 from perdure.contracts.envelope import RecordedEvent, derived_id
 from perdure.contracts.v1 import events_pb2
+from perdure.domain.identifiers import SAFE_ID
 
 # Ten times the largest message of Perdure's own. Readers take the log by the thousand events, and
 # the event that holds a body has to pass the broker, too.
@@ -24,9 +24,6 @@ MAX_BODY_BYTES: Final = 1024 * 1024
 # A traceback in a message or a quoted body says nothing more after this.
 MAX_TEXT_CHARACTERS: Final = 4000
 REPLAY_HEADER: Final = "perdure-replay"
-
-# What may stand in a stream's name, a URL and a file name.
-SAFE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class LetterStatus(StrEnum):

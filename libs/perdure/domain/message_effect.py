@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError, Message
 
 from perdure.contracts.envelope import RecordedEvent
 from perdure.contracts.v1 import envelope_pb2, events_pb2, work_pb2
-from perdure.domain.dead_letter import SAFE_ID
+from perdure.domain.identifiers import SAFE_ID
 from perdure.domain.task import task_stream
 from perdure.domain.worker import worker_stream
 

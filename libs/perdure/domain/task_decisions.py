@@ -7,7 +7,7 @@ from typing import Final
 from google.protobuf.message import Message
 
 from perdure.contracts.v1 import events_pb2, work_pb2
-from perdure.domain.failures import POLICIES, failure_of
+from perdure.domain.failures import POLICIES, Failure, failure_of
 from perdure.domain.retry import next_retry
 from perdure.domain.task import STAGES, Attempt, Stage, Status, TaskState
 from perdure.errors import Conflict
@@ -123,11 +123,21 @@ def _receive(state: TaskState, command: Receive) -> Decision:
         case "checkpoint":
             return (report.checkpoint,)
         case "failed":
-            return _failed(state, report.failed, command.now)
+            return _failed(state, _own_words(report.failed), command.now)
         case "succeeded":
             return _succeeded(state, report.succeeded)
         case _:
             raise Conflict(f"report {report.id} of task {state.id} has no body")
+
+
+def _own_words(failed: events_pb2.AttemptFailed) -> events_pb2.AttemptFailed:
+    """What a worker says of its end. That it was lost, only the scheduler can say."""
+    if failure_of(failed.failure) is not Failure.LOST_WORKER:
+        return failed
+    told = events_pb2.AttemptFailed()
+    told.CopyFrom(failed)
+    told.failure = Failure.UNKNOWN
+    return told
 
 
 def answer(state: TaskState | None, report: work_pb2.Report) -> work_pb2.ReportsRecorded:

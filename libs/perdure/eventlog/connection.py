@@ -46,6 +46,8 @@ def answering() -> Iterator[None]:
     """Turn the failures of a database that does not answer into LogUnavailable."""
     try:
         yield
+    except asyncpg.ClientConfigurationError:
+        raise  # also an InterfaceError; no waiting will cure it
     except _UNAVAILABLE as error:
         raise LogUnavailable(
             f"the event log's database does not answer ({type(error).__name__}: {error}): "

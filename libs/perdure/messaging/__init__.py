@@ -16,8 +16,8 @@ async def open_bus(url: str, *, name: str = "perdure") -> Bus:
     address of any other form.
     """
     # Only who talks to a broker loads what that takes.
+    from perdure.masking import masked
     from perdure.messaging.rabbitmq import RabbitBus
-    from perdure.messaging.rabbitmq_connection import masked
 
     try:
         parts = urlsplit(url)

@@ -16,6 +16,8 @@ CONTENT_TYPE: Final = "application/protobuf"
 SPEC_VERSION: Final = "1.0"
 PERSISTENT: Final = 2  # AMQP's delivery mode of what must survive a restart of the broker
 
+MAX_COUNT_DIGITS: Final = 9  # no message was ever delivered a milliard times
+
 _CLOUD_EVENTS: Final = "cloudEvents_"
 _DEATH: Final = "perdure-death-"
 _BROKERS_OWN: Final = "x-"  # what the broker adds: how often it delivered a message, how it died
@@ -94,20 +96,25 @@ def _brokers_death(headers: Mapping[str, object]) -> Death | None:
     deaths = headers.get("x-death")
     if not isinstance(deaths, list) or not deaths:
         return None
-    newest = deaths[0]
-    keys = newest.get("routing-keys") or [""]
+    newest = deaths[0] if isinstance(deaths[0], dict) else {}
+    keys = newest.get("routing-keys")
     # Not every version says how often it tried, but all try as often as we asked for.
     said = _number(headers.get("x-delivery-count"))
     return Death(
-        queue=newest.get("queue", ""),
-        exchange=newest.get("exchange", ""),
-        routing_key=keys[0],
-        reason=newest.get("reason", ""),
+        queue=_text(newest.get("queue")),
+        exchange=_text(newest.get("exchange")),
+        routing_key=_text(keys[0]) if isinstance(keys, list) and keys else "",
+        reason=_text(newest.get("reason")),
         error="",
         deliveries=said or rabbitmq_queues.BROKER_DELIVERY_LIMIT + 1,
     )
 
 
 def _number(value: object) -> int:
-    """`value` as a count: 0 when it is none."""
-    return int(value) if isinstance(value, int | str) and str(value).isdecimal() else 0
+    """`value` as a count: 0 when it is none. Headers come from whoever may publish."""
+    text = str(value) if isinstance(value, int | str) else ""
+    return int(text) if len(text) <= MAX_COUNT_DIGITS and text.isdecimal() else 0
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -70,6 +70,15 @@ async def handle(
     return Outcome.DONE
 
 
+async def end(consuming: asyncio.Task[None], grace_s: float) -> None:
+    """Wait for a consumer's task for `grace_s`; then, or when cancelled, cancel it."""
+    try:
+        await asyncio.wait({consuming}, timeout=grace_s)
+    finally:
+        consuming.cancel()
+    await asyncio.wait({consuming})
+
+
 def _has_expired(queue: Queue, received: float) -> bool:
     return queue.ttl_s is not None and time.monotonic() - received > queue.ttl_s
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from perdure.errors import BusUnavailable, NotFound
-from perdure.messaging.handling import Outcome, handle
+from perdure.messaging.handling import Outcome, end, handle
 from perdure.messaging.port import (
+    HANDLER_GRACE_S,
     TO_QUEUE,
     Consumer,
     Death,
@@ -154,15 +155,13 @@ class LocalConsumer:
             self.state.emptied.clear()
             await self.state.emptied.wait()
 
-    async def cancel(self) -> None:
-        """Stop, once the handler that runs is through."""
+    async def cancel(self, grace_s: float = HANDLER_GRACE_S) -> None:
+        """Stop, once the handler that runs is through. See the port."""
         self._stopping.set()
         self.state.arrived.set()
         try:
             if self._task is not asyncio.current_task():
-                await asyncio.wait({self._task})
-        except asyncio.CancelledError:
-            raise
+                await end(self._task, grace_s)
         finally:
             self._bus._forget(self, self.state.queue)
 

@@ -9,6 +9,8 @@ from typing import Final, Protocol
 
 # The exchange that leads straight to the queue whose name is the routing key.
 TO_QUEUE: Final = ""
+# A handler that runs when its consumer is cancelled has this long to come to its end.
+HANDLER_GRACE_S: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,9 @@ Handler = Callable[[Delivery], Awaitable[None]]
 class Consumer(Protocol):
     """A running consumer. It comes back by itself whatever happens to the broker or its queue."""
 
-    async def cancel(self) -> None:
-        """Stop taking deliveries, and wait for the handler that runs.
-
-        When this is cancelled itself, the handler is cancelled: nobody has time for it any more.
+    async def cancel(self, grace_s: float = HANDLER_GRACE_S) -> None:
+        """Stop taking deliveries, and wait for the handler that runs, for `grace_s`; then, or when
+        this is cancelled itself, cancel the handler.
         """
 
 

@@ -8,7 +8,6 @@ anything else happens on a new connection.
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
@@ -18,6 +17,7 @@ from aio_pika.abc import AbstractConnection
 from aio_pika.exceptions import CONNECTION_EXCEPTIONS
 
 from perdure.errors import BusUnavailable
+from perdure.masking import masked
 
 log = logging.getLogger(__name__)
 # The library logs each failed try, and a traceback for each lost connection; both are told here.
@@ -164,8 +164,3 @@ def said(error: BaseException | None) -> str:
         return "closed"
     told = " ".join(str(part) for part in error.args if part is not None)
     return told or type(error).__name__
-
-
-def masked(url: str) -> str:
-    """`url` without its password, also where the password was not quoted as it should be."""
-    return re.sub(r"(//[^:@/]*):.*@", r"\1:***@", url)

@@ -13,8 +13,8 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMe
 from perdure.crash_points import reached
 from perdure.errors import BusUnavailable
 from perdure.messaging import cloudevents
-from perdure.messaging.handling import Outcome, handle
-from perdure.messaging.port import Death, Handler, Message, Queue
+from perdure.messaging.handling import Outcome, end, handle
+from perdure.messaging.port import HANDLER_GRACE_S, Death, Handler, Message, Queue
 from perdure.messaging.rabbitmq_connection import CLOSE_TIMEOUT_S, Link, said, translated
 
 log = logging.getLogger(__name__)
@@ -32,8 +32,6 @@ RESUBSCRIBE_PAUSE_S: Final = 0.5
 # RabbitMQ 3.10 counts the old consumer on, and keeps back from all what it means to have given it.
 RENEW_IDLE_S: Final = 10.0
 BURY_PAUSE_S: Final = 1.0
-# A handler that runs when its consumer is cancelled has this long to come to its end.
-HANDLER_GRACE_S: Final = 30.0
 
 Declare = Callable[[AbstractConnection, Queue], Awaitable[bool]]
 Bury = Callable[[Message, Death], Awaitable[None]]
@@ -127,20 +125,16 @@ class RabbitConsumer:
             self._link.connection()
             await asyncio.wait_for(self._tried.wait(), SUBSCRIBE_TIMEOUT_S)
 
-    async def cancel(self) -> None:
-        """Stop taking deliveries, and wait for the handler that runs, for HANDLER_GRACE_S."""
+    async def cancel(self, grace_s: float = HANDLER_GRACE_S) -> None:
+        """Stop taking deliveries, and wait for the handler that runs. See the port."""
         self._stopping = True
+        patience_s = 0.0
         if self._subscription is not None:
             self._subscription.end("cancelled")
-            if self._task is asyncio.current_task():
-                return  # called by its own handler: the loop ends after it
-            grace_s = HANDLER_GRACE_S if self._handling else CLOSE_TIMEOUT_S
-            try:
-                await asyncio.wait({self._task}, timeout=grace_s)
-            except asyncio.CancelledError:
-                raise
-        self._task.cancel()
-        await asyncio.wait({self._task})
+            # Idle, it still needs its time to close the channel: else its consumer stays.
+            patience_s = grace_s if self._handling else CLOSE_TIMEOUT_S
+        if self._task is not asyncio.current_task():  # else the loop ends after its handler
+            await end(self._task, patience_s)
 
     async def _run(self) -> None:
         try:

@@ -126,14 +126,12 @@ class _Attempt:
         self._pid = 0
 
     async def run(self) -> Ending:
-        self._log.start()
-        self._metrics.start()
-        try:
+        async with contextlib.AsyncExitStack() as at_end:
+            at_end.push_async_callback(asyncio.to_thread, self._remove_folder)
+            for spool in (self._log, self._metrics):
+                spool.start()
+                at_end.push_async_callback(spool.close)
             return await self._run()
-        finally:
-            await self._log.close()
-            await self._metrics.close()
-            await asyncio.to_thread(self._remove_folder)
 
     def _remove_folder(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -76,8 +76,12 @@ class Outbox:
     async def answered(self, answer: work_pb2.ReportsRecorded) -> None:
         """The scheduler has recorded an attempt's reports up to one."""
         of = (answer.task_id, answer.fence, answer.incarnation)
-        done = [k for k in self._kept if _attempt(k) == of and k.report.seq <= answer.seq]
-        self._kept = [k for k in self._kept if k not in done]
+        done: list[_Kept] = []
+        left: list[_Kept] = []
+        for kept in self._kept:
+            known = _attempt(kept) == of and kept.report.seq <= answer.seq
+            (done if known else left).append(kept)
+        self._kept = left
         if not self._kept:
             self._answered.set()
         await self._forget([k.report.id for k in done])

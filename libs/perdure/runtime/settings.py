@@ -6,7 +6,6 @@ containers are given secrets. An empty value counts as none.
 
 import difflib
 import ipaddress
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -23,6 +22,7 @@ from pydantic import (
 )
 
 from perdure.errors import InvalidSetting
+from perdure.masking import masked
 
 PREFIX: Final = "PERDURE_"
 FILE_SUFFIX: Final = "_FILE"
@@ -37,11 +37,6 @@ MAX_SHOWN_CHARACTERS: Final = 200
 # PERDURE_BUS_URL have 0.8.
 LIKENESS: Final = 0.85
 
-_MASK: Final = "***"
-_SECRET_PARAMETER: Final = re.compile(r"(?i)((?:^|[?&;])[^=&;]*pass[^=&;]*=)[^&;]*")
-# "user:password" with the host forgotten: after the colon stands no port.
-_LONE_ACCOUNT: Final = re.compile(r"^([^:/?#\[]*):(?!\d{1,5}(?:[,/?#]|$)).*", re.DOTALL)
-
 
 class SecretUrl(Secret[str]):
     """An address that may hold a password. `get_secret_value()` gives it, everything else shows it
@@ -50,21 +45,6 @@ class SecretUrl(Secret[str]):
 
     def _display(self) -> str:
         return masked(self.get_secret_value())
-
-
-def masked(url: str) -> str:
-    """`url` without its password, also when it is malformed. What is no URL is masked whole."""
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return _MASK
-    account, at, place = rest.rpartition("@")
-    if at:
-        user, colon, _password = account.partition(":")
-        account = f"{user}:{_MASK}@" if colon else f"{user}@"
-    else:
-        place = _LONE_ACCOUNT.sub(rf"\1:{_MASK}", place)
-    place = _SECRET_PARAMETER.sub(rf"\1{_MASK}", place)
-    return f"{scheme}://{account}{place}"
 
 
 def _url(

@@ -16,6 +16,7 @@ from typing import Final
 from perdure.contracts.v1 import events_pb2, work_pb2
 from perdure.crash_points import reached
 from perdure.domain.failures import Failure, failure_behind
+from perdure.domain.identifiers import SAFE_ID
 from perdure.errors import BusUnavailable
 from perdure.messaging import topology
 from perdure.messaging.port import Bus, Delivery
@@ -197,6 +198,12 @@ class Worker:
         The scheduler offers it again while no heartbeat names it.
         """
         key = (assignment.task_id, assignment.fence)
+        if not SAFE_ID.fullmatch(assignment.task_id) or (
+            assignment.stage not in self._settings.stages
+        ):
+            # The id names a folder that is emptied.
+            log.warning("an offer that no scheduler makes is passed over")
+            return
         known = key in self._running or key in self._ended
         if assignment.incarnation != self._incarnation or known or self._draining:
             return
@@ -283,6 +290,7 @@ class Worker:
             await self._outbox.reaches_broker.wait()  # nor could a heartbeat be sent before
             await self._outbox.flushed(REPORTS_FIRST_S)
         worker_id = self._settings.worker_id
+        sent = True
         while True:
             self._beat.clear()
             try:
@@ -292,8 +300,11 @@ class Worker:
                     worker_id,
                     wrap(self._new_id(), heartbeat, source=worker_id, time=heartbeat.time),
                 )
+                sent = True
             except BusUnavailable as error:
-                log.warning("heartbeat not sent: %s", error)
+                if sent:  # once, not every HEARTBEAT_S
+                    log.warning("no heartbeat gets through: %s", error)
+                sent = False
             await set_within(self._beat, HEARTBEAT_S)
 
     def _heartbeat(self) -> work_pb2.Heartbeat:

@@ -16,6 +16,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from perdure.artifacts.port import ObjectStore
+from perdure.domain.identifiers import MAX_WORKER_ID_CHARACTERS, WORKER_ID
 from perdure.domain.task import Stage
 from perdure.messaging import topology
 from perdure.runtime import health
@@ -33,7 +34,6 @@ from perdure.runtime.settings import (
 from perdure.runtime.worker import WorkerSettings
 from perdure.telemetry import metrics
 
-MAX_WORKER_ID_CHARACTERS: Final = 100
 MAX_CAPACITY: Final = 64  # attempts at a time; a node with more devices runs several workers
 MAX_THREADS: Final = 1024
 # Of a drain's time, for the attempts to write a checkpoint; the rest is to report their end.
@@ -42,7 +42,7 @@ CHECKPOINT_SHARE: Final = 0.8
 WorkerId = Annotated[
     str,
     Field(
-        pattern=rf"^[A-Za-z0-9-]{{1,{MAX_WORKER_ID_CHARACTERS}}}$",
+        pattern=f"^{WORKER_ID.pattern}$",
         description=f"1 to {MAX_WORKER_ID_CHARACTERS} letters, digits and hyphens, and no other "
         "worker's",
     ),

@@ -14,6 +14,7 @@ from perdure.contracts.v1 import events_pb2, work_pb2
 from perdure.crash_points import reached
 from perdure.domain.dataset import dataset_stream, rejected_stream
 from perdure.domain.failures import Failure
+from perdure.domain.identifiers import WORKER_ID
 from perdure.domain.model import model_stream
 from perdure.domain.task import Attempt, Status, TaskState
 from perdure.domain.task_decisions import Assign, Lose, Receive, answer, assignable
@@ -21,7 +22,7 @@ from perdure.domain.worker import is_same, worker_stream
 from perdure.errors import Conflict, NotFound, Unavailable, VersionConflict
 from perdure.eventlog.port import EventLog, StreamAppend
 from perdure.messaging import topology
-from perdure.messaging.port import Bus, Delivery
+from perdure.messaging.port import HANDLER_GRACE_S, Bus, Delivery
 from perdure.runtime.clock import Clock, NewId
 from perdure.runtime.messages import handling, unwrap, wrap
 from perdure.runtime.waiting import first_of, set_within
@@ -66,12 +67,14 @@ class Scheduler:
     async def _serve(self, stopping: asyncio.Event) -> None:
         reports = await self._bus.consume(topology.SCHEDULER_REPORTS, self._on_report)
         beats = await self._bus.consume(topology.SCHEDULER_HEARTBEATS, self._on_heartbeat)
+        grace_s = 0.0  # cancelled, nobody has time for what handlers still wait for
         try:
             while not stopping.is_set():
                 await self._patiently(self._tick)
                 await self._wait(stopping)
+            grace_s = HANDLER_GRACE_S
         finally:
-            await asyncio.gather(beats.cancel(), reports.cancel())
+            await asyncio.gather(beats.cancel(grace_s), reports.cancel(grace_s))
 
     async def _wait(self, stopping: asyncio.Event) -> None:
         """Until something was appended, or a tick has passed, or it is time to stop."""
@@ -243,6 +246,10 @@ class Scheduler:
 
     async def _on_heartbeat(self, delivery: Delivery) -> None:
         heartbeat = unwrap(delivery.message, work_pb2.Heartbeat)
+        if not WORKER_ID.fullmatch(heartbeat.worker.worker_id):
+            # It would name a stream and a queue.
+            log.warning("a heartbeat of a worker without a proper id is passed over")
+            return
         await self._patiently(lambda: self._heard(heartbeat))
 
     async def _heard(self, heartbeat: work_pb2.Heartbeat) -> None:
@@ -306,6 +313,9 @@ class Scheduler:
             await self._patiently(lambda: self._receive(report))
 
     async def _receive(self, report: work_pb2.Report) -> None:
+        if await self.tasks.get(report.task_id) is None:
+            # Of a log that is not this one, as after a restore: the worker need not keep it.
+            await self._publish_work(report.worker_id, answer(None, report))
         command = Receive(report, self._clock.now())
         state, events = await self.tasks.execute(
             report.task_id, command, cause=report.id, facts=_facts(report)

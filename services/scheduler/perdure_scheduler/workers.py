@@ -43,12 +43,14 @@ class Workers:
     def heard(self, heartbeat: work_pb2.Heartbeat, now: float) -> tuple[WorkerView, bool]:
         """Take in a heartbeat; the second value says whether this start of the worker is new.
 
-        One that is older than the last changes nothing: the broker gives those that a former
-        leader had in hand to its successor, late, and they may be of an earlier start.
+        One that is older than the last only shows that this start of the worker lives: the broker
+        gives those that a former leader had in hand to its successor, late.
         """
         registration = heartbeat.worker
         known = self._views.get(registration.worker_id)
         if known is not None and _is_outdated(heartbeat, known, now):
+            if known.incarnation == registration.incarnation:
+                known.heard_at = now  # its clock may have been set back
             return known, False
         fresh = known is None or known.incarnation != registration.incarnation
         view = WorkerView(
