@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from perdure.artifacts.folder import FolderStore
 from perdure.client import Task
 from perdure_embedded.birds import draw_bird_dataset
+from tests.builders.processes import lives
 from tests.builders.server import Server, until
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(280)]
@@ -67,7 +67,7 @@ def test_a_killed_training_and_a_killed_server_cost_nothing(
     task = until(servers[-1], task, trains_with_a_checkpoint, TRAIN_S)
     family = servers[-1].descendants()
     servers[-1].kill_with_all_children()
-    assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family)
+    assert not any(lives(p) for p in family)
 
     servers.append(Server(tmp_path / "data"))
     task = until(servers[-1], task, lambda t: t.status == "succeeded", TRAIN_S)
@@ -139,7 +139,7 @@ def test_ctrl_c_saves_a_checkpoint_and_the_next_start_goes_on(
 
     family = servers[-1].descendants()
     assert servers[-1].stop(signal.SIGINT) < 10
-    assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family)
+    assert not any(lives(p) for p in family)
     assert not (tmp_path / "data/server.json").exists()
 
     servers.append(Server(tmp_path / "data"))

@@ -19,6 +19,7 @@ from infra.stack.stack import SERVICES, Stack
 from perdure.client import Client
 from perdure.errors import AlreadyRunning, InvalidSetting, Unavailable
 from perdure_embedded.birds import draw_bird_dataset
+from tests.builders.processes import lives
 from tests.builders.services import Services
 
 pytestmark = [pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(290)]
@@ -109,7 +110,7 @@ def until(condition: Callable[[], bool], timeout_s: float, detail: object = "") 
 
 
 def left(family: list[psutil.Process]) -> list[psutil.Process]:
-    return [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    return [p for p in family if lives(p)]
 
 
 def environment(pid: int | None) -> dict[str, str]:
