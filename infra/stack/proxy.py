@@ -12,10 +12,10 @@ import struct
 import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from infra.stack.ports import free_port
+from perdure.runtime.started import Started
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Direction(enum.Enum):
     TO_CLIENT = "to client"
 
 
-class Proxy:
+class Proxy(Started):
     """Carries connections from its own port to `target`, a port of 127.0.0.1.
 
     The target may be set, or changed, later: connections that come before are reset. Faults add up
@@ -52,18 +52,6 @@ class Proxy:
         self._listening: socket.socket | None = None
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     @property
     def connections(self) -> int:

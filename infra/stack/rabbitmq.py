@@ -15,13 +15,13 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from urllib.parse import quote
 
 from infra.stack import leash
 from infra.stack.ports import free_port
 from perdure.errors import BusUnavailable, InvalidSetting
+from perdure.runtime.started import Started
 
 USER: Final = "perdure"
 SCRIPTS: Final = "/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin"  # the wrappers in sbin switch user
@@ -42,7 +42,7 @@ AMQP_GREETING: Final = b"AMQP\x00\x00\x09\x01"
 METHOD_FRAME: Final = b"\x01"
 
 
-class RabbitNode:
+class RabbitNode(Started):
     """A node on 127.0.0.1, which ends with this process. The caller owns the folder.
 
     The port stays the same as long as this object, the password as long as the folder.
@@ -67,18 +67,6 @@ class RabbitNode:
         self._consumer_timeout_s = consumer_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._epmd: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     @property
     def url(self) -> str:

@@ -12,14 +12,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import psutil
 
 from infra.stack import leash
 from infra.stack.ports import free_port
 from perdure.errors import InvalidSetting, StoreUnavailable
+from perdure.runtime.started import Started
 
 HOST: Final = "127.0.0.1"
 BUCKET: Final = "perdure"
@@ -36,7 +36,7 @@ _GRPC_OFFSET: Final = 10_000
 _SOCKETS: Final = Path("/tmp")  # noqa: S108 - where SeaweedFS puts its sockets, whatever one says
 
 
-class Weed:
+class Weed(Started):
     """An S3 server on a folder. It listens on 127.0.0.1 only, and knows one pair of keys.
 
     Its other parts (filer, volumes) listen there too and ask for no keys: it is for one machine
@@ -52,18 +52,6 @@ class Weed:
         self._secret_key = secret_key
         self._ports: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     @property
     def url(self) -> str:

@@ -5,8 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Literal, Protocol, Self
+from typing import Final, Literal, Protocol
 
 from infra.stack.notes import Notes
 from infra.stack.postgres import Postgres
@@ -15,6 +14,7 @@ from infra.stack.proxy import HOST, Proxy
 from infra.stack.rabbitmq import RabbitNode
 from infra.stack.seaweedfs import Weed
 from perdure.runtime.data_folder import held
+from perdure.runtime.started import Started
 
 Link = Literal["log", "bus", "store"]
 
@@ -60,7 +60,7 @@ class Server(Protocol):
         """Stop it in order."""
 
 
-class Stack:
+class Stack(Started):
     """Servers and services on a folder, from `start` to `stop` (or as a context).
 
     `services` are those that `start` brings up; others, and further instances, may be added.
@@ -88,18 +88,6 @@ class Stack:
         self._consumer_timeout_s = consumer_timeout_s
         self._proxies: dict[tuple[str, Link], Proxy] = {}
         self._at_end = ExitStack()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     @property
     def url(self) -> str:

@@ -15,12 +15,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from urllib.parse import quote
 
 from perdure.errors import AlreadyRunning, InvalidSetting, LogUnavailable
 from perdure.runtime import postgres_account, postmaster
+from perdure.runtime.started import Started
 
 ROLE = "perdure"
 DATABASE = "postgres"
@@ -63,7 +62,7 @@ class Listener:
     password: str = field(repr=False)
 
 
-class EmbeddedPostgres:
+class EmbeddedPostgres(Started):
     """A PostgreSQL server on a folder, which this process owns from `start` to `stop`.
 
     Without `durable`, which is for tests, a power cut may lose or destroy everything. `programs` is
@@ -93,18 +92,6 @@ class EmbeddedPostgres:
         self._lock_fd: int | None = None
         self._socket_dir: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     @property
     def dsn(self) -> str:

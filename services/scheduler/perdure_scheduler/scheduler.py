@@ -313,13 +313,16 @@ class Scheduler:
             await self._patiently(lambda: self._receive(report))
 
     async def _receive(self, report: work_pb2.Report) -> None:
-        if await self.tasks.get(report.task_id) is None:
-            # Of a log that is not this one, as after a restore: the worker need not keep it.
-            await self._publish_work(report.worker_id, answer(None, report))
         command = Receive(report, self._clock.now())
-        state, events = await self.tasks.execute(
-            report.task_id, command, cause=report.id, facts=_facts(report)
-        )
+        try:
+            state, events = await self.tasks.execute(
+                report.task_id, command, cause=report.id, facts=_facts(report)
+            )
+        except Conflict:
+            if await self.tasks.get(report.task_id) is None:
+                # Of a log that is not this one, as after a restore: the worker need not keep it.
+                await self._publish_work(report.worker_id, answer(None, report))
+            raise
         reached("scheduler.recorded")
         _log_events(report, events)
         await self._publish_work(report.worker_id, answer(state, report))
