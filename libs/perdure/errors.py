@@ -17,6 +17,7 @@ PerdureError
 │   └── SchemaMismatch              409  the database's schema is not this version's
 ├── Unavailable                     503  something Perdure needs does not answer; try again
 │   ├── ServerUnreachable           503  the SDK cannot reach a gateway
+│   │   └── ForeignServer           503  what answers at its address is something else
 │   ├── LogUnavailable              503  the event log
 │   ├── BusUnavailable              503  the message broker
 │   └── StoreUnavailable            503  the object store
@@ -153,6 +154,12 @@ class ServerUnreachable(Unavailable):
     code = "server.unreachable"
 
 
+class ForeignServer(ServerUnreachable):
+    """What answers is no Perdure server."""
+
+    code = "server.foreign"
+
+
 class LogUnavailable(Unavailable):
     """The event log does not answer."""
 
@@ -217,3 +224,15 @@ class AttemptError(PerdureError):
         """`failure` is a failure class of perdure.domain.failures."""
         super().__init__(message, failure=failure)
         self.failure = failure
+
+
+def described(error: BaseException) -> str:
+    """An error in one line: its kind and its text, or words for one that has no text."""
+    match error:
+        case PerdureError():
+            return error.message
+        case TimeoutError() if not str(error):
+            text = "no answer in time"
+        case _:
+            text = str(error).strip() or "it gives no reason"
+    return f"{type(error).__name__}: {text}"

@@ -1,8 +1,11 @@
 """What the bus asks of a RabbitMQ server, seen with the eyes of its operator."""
 
 import asyncio
+import contextlib
+import gc
 import itertools
 import logging
+import warnings
 from collections.abc import AsyncIterator
 
 import aio_pika
@@ -10,6 +13,7 @@ import pytest
 from aio_pika.abc import AbstractChannel
 
 from infra.stack.ports import free_port
+from infra.stack.rabbitmq import RabbitNode
 from perdure.errors import BusUnavailable, InvalidSetting, NotFound
 from perdure.messaging import open_bus, rabbitmq, rabbitmq_consumer, rabbitmq_queues
 from perdure.messaging.port import Bus, Delivery, Message, Queue, QueueView
@@ -245,12 +249,42 @@ async def test_a_wrong_password_is_said_and_not_shown(
     vhost: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     password = vhost.split(":")[2].split("@")[0]
-    bus = await open_bus(vhost.replace(password, "not-the-password"))
-    with pytest.raises(BusUnavailable, match="ACCESS_REFUSED") as refused:
-        await bus.publish("x", "k", message(1))
-    await bus.close()
+    with pytest.raises(InvalidSetting, match="ACCESS_REFUSED") as refused:
+        await open_bus(vhost.replace(password, "not-the-password"))
     assert "not-the-password" not in str(refused.value) + caplog.text
-    assert "perdure:***@127.0.0.1" in caplog.text
+    assert "perdure:***@127.0.0.1" in str(refused.value)
+
+
+async def test_a_virtual_host_that_is_not_there_is_named(vhost: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"127\.0\.0\.1.*/missing .*vhost missing not found"):
+        await open_bus(vhost.rpartition("/")[0] + "/missing")
+
+
+async def test_rights_that_are_missing_at_the_start_are_refused_and_later_waited_for(
+    vhost: str, rabbit_node: RabbitNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = vhost.rpartition("/")[2]
+    rights = ("set_permissions", "-p", name, "perdure")
+    bus = await open_bus(vhost)
+    await asyncio.to_thread(rabbit_node.control, *rights, "^$", ".*", ".*")
+    with pytest.raises(InvalidSetting, match=r"ACCESS_REFUSED.*permissions"):
+        await open_bus(vhost)
+    await asyncio.to_thread(rabbit_node.control, "close_all_connections", "-p", name, "test")
+
+    async def refused() -> bool:
+        return "refuses us, and is asked again" in caplog.text
+
+    await until(refused)
+    await asyncio.to_thread(rabbit_node.control, *rights, ".*", ".*", ".*")
+
+    async def published() -> bool:
+        with contextlib.suppress(BusUnavailable):
+            await bus.publish("x", "k", message(1))
+            return True
+        return False
+
+    await until(published)
+    await bus.close()
 
 
 async def test_without_a_broker_a_bus_opens_and_says_that_there_is_none() -> None:
@@ -269,6 +303,15 @@ async def test_without_a_broker_a_bus_opens_and_says_that_there_is_none() -> Non
                 await call
         await consumer.cancel()
         await bus.close()
+
+
+async def test_a_connection_that_failed_leaves_nothing_to_the_garbage_collector() -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        bus = await open_bus(f"amqp://guest:guest@127.0.0.1:{free_port()}/")
+        await bus.close()
+        await asyncio.to_thread(gc.collect)  # it runs in any thread, and there is no loop there
+    assert [str(one.message) for one in warned if one.category is RuntimeWarning] == []
 
 
 async def test_a_queue_that_nobody_uses_goes_after_its_time(bus: Bus) -> None:

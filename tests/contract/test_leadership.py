@@ -418,3 +418,41 @@ async def test_cancelling_ends_the_work_and_frees_the_lock(
         await running
     assert member.told == ["began", "ended"]
     await eventually(lambda: _free(admin))
+
+
+async def test_a_standby_tells_who_leads(database: str) -> None:
+    first, second = Member(database), Member(database)
+    async with standing_by(first):
+        await first.until("began")
+        async with standing_by(second):
+
+            async def known() -> bool:
+                return second.known.holder is not None
+
+            await eventually(known)
+            assert await first.known.check() == "leads"
+            assert "another leads (pid " in await second.known.check()
+        assert second.known.holder is None
+
+
+async def test_a_foreign_session_that_holds_the_lock_is_named(
+    database: str, admin: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    await admin.execute("SET application_name = 'somebody''s script'")
+    await admin.execute("SELECT pg_advisory_lock($1)", lock_key(ROLE))
+    pid = await admin.fetchval("SELECT pg_backend_pid()")
+    member = Member(database)
+    async with standing_by(member):
+
+        async def known() -> bool:
+            return member.known.holder is not None
+
+        await eventually(known)
+        with pytest.raises(LogUnavailable) as told:
+            await member.known.check()
+        for text in (told.value.message, caplog.text):
+            assert f'pid {pid}, application "somebody\'s script", from a local socket' in text
+            assert f"pg_terminate_backend({pid})" in text
+        await admin.execute("SELECT pg_advisory_unlock_all()")
+        await member.until("began")
+        assert await member.known.check() == "leads"

@@ -27,6 +27,7 @@ from perdure.runtime.clock import SystemClock
 from perdure.runtime.embedded_postgres import EmbeddedPostgres
 from perdure_gateway.bootstrap import build_app
 from perdure_scheduler.dead_letters import DeadLetterKeeper
+from tests.builders.amqp import long, raw_publisher, short, table
 from tests.builders.bus import Inbox, until
 from tests.builders.dead_letters import REPORT, TASK, report_message
 from tests.builders.events import event, to
@@ -308,6 +309,32 @@ async def test_whatever_comes_from_outside_is_kept(backends: Backends, tmp_path:
         for letter in listed:
             shown = (await http.get(f"{URL}/{letter['id']}")).json()
             assert shown["message_id"] == letter["message_id"]
+
+
+async def test_a_message_that_is_no_utf8_is_kept_and_its_neighbours_flow_on(
+    postgres: str, rabbit: RabbitNode
+) -> None:
+    queue, inbox = Queue("raw", "x-raw", ("#",), delivery_limit=1), Inbox(fail={"\ufffd": 1})
+    headers = table((b"\xff", long(b"text")), (b"note", long(b"odd")))
+    async with servers(postgres, rabbit.url) as backends, running(backends.keeper().run):
+        start = (await backends.log.head()).position
+        await backends.bus.consume(queue, inbox)
+        async with raw_publisher(rabbit.url) as publisher:
+            await publisher.publish(
+                "x-raw", b"\xff", b"\xff", message_id=short(b"\xff"), headers=headers
+            )
+        await backends.bus.publish("x-raw", "k", Message("m1", "Thing", b"healthy"))
+        await inbox.has(2)
+
+        async def kept() -> bool:
+            return (await backends.log.head()).position > start
+
+        await until(kept)
+        (found,) = await backends.log.read_all(after=start)
+    assert inbox.ids == ["\ufffd", "m1"]
+    assert isinstance(found.data, events_pb2.MessageDeadLettered)
+    assert (found.data.queue, found.data.body, found.data.body_bytes) == ("raw", b"\xff", 1)
+    assert found.data.headers == {"\ufffd": "text", "note": "odd"}
 
 
 async def test_a_message_that_came_by_another_way_is_kept_with_what_can_be_told(

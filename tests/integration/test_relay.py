@@ -166,6 +166,14 @@ async def test_nothing_behind_a_hole_is_published() -> None:
     assert await stack.read_models.position(CHECKPOINT) == 3
 
 
+async def test_a_log_that_ends_before_what_was_published_ends_the_relay() -> None:
+    stack = Stack()
+    await stack.submit()
+    assert await stack.read_models.commit(CHECKPOINT, expected=0, position=7)
+    with pytest.raises(DamagedLog, match=r"up to position 7 were published, but .* ends at 1:"):
+        await asyncio.wait_for(relay_of(stack).run(asyncio.Event()), DEADLINE_S)
+
+
 async def test_a_relay_that_does_not_lead_publishes_nothing() -> None:
     stack = Stack()
     got = await received(stack)

@@ -4,15 +4,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiormq import spec
 
 from perdure.messaging import cloudevents
 from perdure.messaging.rabbitmq_queues import BROKER_DELIVERY_LIMIT
 
 
 def incoming(headers: dict[str, Any]) -> Any:
-    return SimpleNamespace(
-        headers=headers, message_id="m1", type="Thing", body=b"", routing_key="k"
-    )
+    properties = spec.Basic.Properties(headers=headers, message_id="m1", message_type="Thing")
+    return SimpleNamespace(header=SimpleNamespace(properties=properties), body=b"", routing_key="k")
 
 
 @pytest.mark.parametrize(

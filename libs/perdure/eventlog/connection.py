@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from perdure.errors import InvalidSetting, LogUnavailable
+from perdure.errors import InvalidSetting, LogUnavailable, described
 
 CONNECT_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_S = (
@@ -50,7 +50,7 @@ def answering() -> Iterator[None]:
         raise  # also an InterfaceError; no waiting will cure it
     except _UNAVAILABLE as error:
         raise LogUnavailable(
-            f"the event log's database does not answer ({type(error).__name__}: {error}): "
+            f"the event log's database does not answer ({described(error)}): "
             "check that PostgreSQL runs, and try again"
         ) from error
 
@@ -63,7 +63,7 @@ def configured() -> Iterator[None]:
             yield
     except _MISCONFIGURED as error:
         raise InvalidSetting(
-            f"the event log's database cannot be used ({type(error).__name__}: {error}): "
+            f"the event log's database cannot be used ({described(error)}): "
             "check its address, account and rights"
         ) from error
 

@@ -18,8 +18,9 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from perdure.errors import Damaged, InvalidSetting, LogUnavailable, Unavailable
@@ -30,6 +31,7 @@ from perdure.eventlog.statements import statement
 RELAY: Final = "relay"  # its checkpoint has this name, too
 SCHEDULER: Final = "scheduler"
 
+APPLICATION: Final = "perdure leadership"  # what the server's operator sees the session under
 SCHEMA: Final = "perdure"  # two installations in one server have two databases
 CAMPAIGN_EVERY_S: Final = 1.0  # how late, at most, somebody takes a lock that is free
 PING_EVERY_S: Final = 2.0
@@ -53,10 +55,31 @@ def lock_key(role: str) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
+@dataclass(frozen=True)
+class Holder:
+    """The session that has the lock while this process stands by."""
+
+    pid: int  # of the server's process, as pg_terminate_backend takes it
+    application: str
+    address: str
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is none of Perdure's: then nobody leads."""
+        return self.application != APPLICATION
+
+    def __str__(self) -> str:
+        return f"pid {self.pid}, application {self.application!r}, from {self.address}"
+
+
 class Leadership:
-    """What a process knows of its own leading. Filled in by `while_leading`."""
+    """What a process knows of its own leading. Filled in by `while_leading`.
+
+    `holder` has the lock instead, as far as that is known.
+    """
 
     def __init__(self) -> None:
+        self.holder: Holder | None = None
         self._session: Any = None
         self._key = 0
         self._lost = asyncio.Event()
@@ -67,6 +90,19 @@ class Leadership:
     def leads(self) -> bool:
         """Whether this process leads, without asking anybody. At once False after it slept."""
         return self._session is not None and time.monotonic() < self._sure_until
+
+    async def check(self) -> str:
+        """Who leads, for a page that tells how things are.
+
+        Raises LogUnavailable when nobody does, as a session that is none of Perdure's has the lock.
+        """
+        if self.leads:
+            return "leads"
+        if self.holder is None:
+            return "stands by"
+        if self.holder.foreign:
+            raise LogUnavailable(_blocked(self.holder))
+        return f"stands by: another leads ({self.holder})"
 
     async def held(self) -> bool:
         """Ask the server whether this process leads. False, too, when there is no answer."""
@@ -94,6 +130,15 @@ class Leadership:
         session.add_termination_listener(lambda _session: lost.set())
         self._session, self._key, self._lost = session, key, lost
         self._sure_until = asked_at + IDLE_S
+        self.holder = None
+
+    def _stand_by(self, holder: Holder | None) -> None:
+        if holder is not None and holder != self.holder:
+            if holder.foreign:
+                _logger.error(_blocked(holder))
+            else:
+                _logger.info("stands by: another leads (%s)", holder)
+        self.holder = holder
 
     def _end(self) -> None:
         self._session = None
@@ -155,7 +200,10 @@ async def _term(
     async with _session(dsn, stopping) as session:
         if session is None:
             return False
-        elected_at = await _elected(session, key, stopping)
+        try:
+            elected_at = await _elected(session, key, stopping, leadership)
+        finally:
+            leadership.holder = None
         if elected_at is None:
             return False
         leadership._begin(session, key, elected_at)
@@ -173,7 +221,7 @@ def _ending_when_silent() -> dict[str, str]:
     process that stands still while its kernel goes on answering.
     """
     return {
-        "application_name": "perdure leadership",
+        "application_name": APPLICATION,
         "idle_session_timeout": f"{IDLE_S * 1000:.0f}ms",
         "tcp_user_timeout": f"{IDLE_S * 1000:.0f}ms",
         "tcp_keepalives_idle": "5",
@@ -201,7 +249,9 @@ async def _session(dsn: str, stopping: asyncio.Event) -> AsyncIterator[Any | Non
             await hang_up(connecting.result())
 
 
-async def _elected(session: Any, key: int, stopping: asyncio.Event) -> float | None:
+async def _elected(
+    session: Any, key: int, stopping: asyncio.Event, leadership: Leadership
+) -> float | None:
     """Wait until `session` has the lock, and give the time when it asked. None: it is time to
     stop.
     """
@@ -210,8 +260,23 @@ async def _elected(session: Any, key: int, stopping: asyncio.Event) -> float | N
         with answering():
             if await session.fetchval(statement("try_lock"), key, timeout=PING_TIMEOUT_S):
                 return asked_at
+            rows = await session.fetch(statement("read_lock_holder"), key, timeout=PING_TIMEOUT_S)
+        leadership._stand_by(_holder(rows[0]) if rows else None)
         await _pause(stopping, CAMPAIGN_EVERY_S)
     return None
+
+
+def _holder(row: Mapping[str, Any]) -> Holder:
+    return Holder(
+        row["pid"], row["application_name"] or "", row["address"] or "an address that is not shown"
+    )
+
+
+def _blocked(holder: Holder) -> str:
+    return (
+        f"nobody leads: a session that is none of Perdure's holds the lock ({holder}). If nobody "
+        f"needs it, end it at the database: SELECT pg_terminate_backend({holder.pid})"
+    )
 
 
 async def _work(run: Work, stopping: asyncio.Event, leadership: Leadership, drain_s: float) -> bool:

@@ -13,7 +13,7 @@ async def open_bus(url: str, *, name: str = "perdure") -> Bus:
 
     It need not be there yet: until it is, publishing raises BusUnavailable, and consumers wait.
     `name` is what the broker's operator sees the connection under. Raises InvalidSetting for an
-    address of any other form.
+    address of any other form, and when a broker answers and refuses user, password or vhost.
     """
     # Only who talks to a broker loads what that takes.
     from perdure.masking import masked

@@ -3,11 +3,11 @@
 After the CloudEvents AMQP protocol binding 1.0, binary content mode.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from aio_pika.abc import AbstractIncomingMessage
 from aiormq import spec
+from aiormq.abc import DeliveredMessage
 
 from perdure.messaging import rabbitmq_queues
 from perdure.messaging.port import Death, Delivery, Message
@@ -17,6 +17,14 @@ SPEC_VERSION: Final = "1.0"
 PERSISTENT: Final = 2  # AMQP's delivery mode of what must survive a restart of the broker
 
 MAX_COUNT_DIGITS: Final = 9  # no message was ever delivered a milliard times
+
+# AMQP takes no more in a property or in the name of a header.
+MAX_SHORT_BYTES: Final = 255
+# All headers travel in one frame of at most 131,072 bytes. A dead letter came with as much as its
+# publisher wanted, and its death comes on top. The log keeps 4,000 characters of each text.
+MAX_HEADER_BYTES: Final = 16_384
+MAX_HEADERS_BYTES: Final = 98_304
+_ENTRY_BYTES: Final = 6  # a header's two lengths and the letter of its type
 
 _CLOUD_EVENTS: Final = "cloudEvents_"
 _DEATH: Final = "perdure-death-"
@@ -33,34 +41,53 @@ def properties(message: Message, death: Death | None = None) -> spec.Basic.Prope
         "time": message.time,
         "specversion": SPEC_VERSION,
     }
-    headers = dict(message.headers)
-    headers |= {_CLOUD_EVENTS + name: value for name, value in attributes.items() if value}
+    headers = {_CLOUD_EVENTS + name: value for name, value in attributes.items() if value}
     if death is not None:
         headers |= {_DEATH + name: str(value) for name, value in vars(death).items()}
     return spec.Basic.Properties(
         content_type=CONTENT_TYPE,
         delivery_mode=PERSISTENT,
-        headers={**headers},
-        message_id=message.id,
-        message_type=message.type,
+        headers={**_fitting({**message.headers, **headers}, first=headers)},
+        message_id=_cut(message.id, MAX_SHORT_BYTES),
+        message_type=_cut(message.type, MAX_SHORT_BYTES),
     )
 
 
-def delivery(incoming: AbstractIncomingMessage) -> Delivery:
+def _fitting(headers: Mapping[str, str], first: Iterable[str]) -> dict[str, str]:
+    """What of `headers` fits into a frame; those named in `first` go before others."""
+    left, found = MAX_HEADERS_BYTES, {}
+    for name in dict.fromkeys([*first, *headers]):
+        value = _cut(headers[name], MAX_HEADER_BYTES)
+        name_bytes = len(name.encode(errors="replace"))
+        size = _ENTRY_BYTES + name_bytes + len(value.encode())
+        if name_bytes <= MAX_SHORT_BYTES and size <= left:
+            left -= size
+            found[name] = value
+    return found
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    """As much of `text` as fits; what UTF-8 cannot hold becomes a question mark."""
+    return text.encode(errors="replace")[:most_bytes].decode(errors="ignore")
+
+
+def delivery(incoming: DeliveredMessage) -> Delivery:
     """What the broker delivered, as a handler gets it."""
+    headers = incoming.header.properties.headers or {}
     return Delivery(
-        message=_message(incoming),
+        message=_message(incoming, headers),
         routing_key=incoming.routing_key or "",
-        attempt=_number(incoming.headers.get("x-delivery-count")) + 1,
-        death=_own_death(incoming.headers) or _brokers_death(incoming.headers),
+        attempt=_number(headers.get("x-delivery-count")) + 1,
+        death=_own_death(headers) or _brokers_death(headers),
     )
 
 
-def _message(incoming: AbstractIncomingMessage) -> Message:
-    texts = {name: value for name, value in incoming.headers.items() if isinstance(value, str)}
+def _message(incoming: DeliveredMessage, headers: Mapping[str, object]) -> Message:
+    properties = incoming.header.properties
+    texts = {name: value for name, value in headers.items() if isinstance(value, str)}
     return Message(
-        id=texts.get(_CLOUD_EVENTS + "id") or incoming.message_id or "",
-        type=texts.get(_CLOUD_EVENTS + "type") or incoming.type or "",
+        id=texts.get(_CLOUD_EVENTS + "id") or properties.message_id or "",
+        type=texts.get(_CLOUD_EVENTS + "type") or properties.message_type or "",
         body=incoming.body,
         headers={
             name: value

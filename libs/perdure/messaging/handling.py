@@ -11,7 +11,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from perdure.errors import Unavailable
+from perdure.errors import Unavailable, described
 from perdure.messaging.port import Death, Delivery, Handler, Queue
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def _has_expired(queue: Queue, received: float) -> bool:
 
 
 def _death(delivery: Delivery, queue: Queue, exchange: str, error: Exception) -> Death:
-    told = f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
+    told = described(error)[:MAX_ERROR_CHARS]
     # What neither UTF-8 nor a database's text can hold must not keep the message from its end.
     told = told.replace("\0", "").encode(errors="replace").decode()
     return Death(queue.name, exchange, delivery.routing_key, "failed", told, delivery.attempt)

@@ -13,7 +13,7 @@ from aio_pika.abc import AbstractChannel, AbstractConnection
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError, PublishError
 
 from perdure.errors import BusUnavailable, NotFound
-from perdure.messaging import cloudevents, rabbitmq_queues
+from perdure.messaging import cloudevents, rabbitmq_decoding, rabbitmq_queues
 from perdure.messaging.port import TO_QUEUE, Consumer, Death, Handler, Message, Queue, QueueView
 from perdure.messaging.rabbitmq_connection import PREPARE_TIMEOUT_S, Link, translated
 from perdure.messaging.rabbitmq_consumer import RabbitConsumer
@@ -21,6 +21,8 @@ from perdure.messaging.topology import CONTROL_QUEUES, DEAD, DEAD_LETTERS, EXCHA
 from perdure.telemetry.metrics import MESSAGES_PUBLISHED
 
 log = logging.getLogger(__name__)
+
+rabbitmq_decoding.install()  # before the first connection
 
 # A broker confirms when a message is on disk: milliseconds, seconds when its disk or a leader of a
 # queue is slow. Longer, and whoever publishes had better know.

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
+from aio_pika.abc import AbstractChannel, AbstractConnection
+from aiormq.abc import DeliveredMessage
 
 from perdure.crash_points import reached
 from perdure.errors import BusUnavailable
@@ -39,12 +40,16 @@ Bury = Callable[[Message, Death], Awaitable[None]]
 
 @dataclass(frozen=True)
 class _Arrived:
-    incoming: AbstractIncomingMessage
+    incoming: DeliveredMessage
     at: float  # monotonic time
 
 
 class _Subscription:
-    """What arrives through one channel, until the channel, its queue or the broker ends it."""
+    """What arrives through one channel, until the channel, its queue or the broker ends it.
+
+    On the lower of the two libraries: the upper one raises for a property that it does not know,
+    and the message would stay with us, never handled.
+    """
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
@@ -55,11 +60,14 @@ class _Subscription:
         """Start to consume."""
         lossy = queue.transient or queue.ttl_s is not None
         await channel.set_qos(PREFETCH_LOSSY if lossy else PREFETCH_DURABLE)
-        below = await channel.get_underlay_channel()
+        self._channel = below = await channel.get_underlay_channel()
         below.on_consumer_cancel_callbacks.add(lambda _: self.end("cancelled by the broker"))
         channel.close_callbacks.add(lambda _, error: self.end(said(error)))
-        self._source = await channel.get_queue(queue.name, ensure=False)
-        self._tag = await self._source.consume(self._arrive)
+        self._tag = (await below.basic_consume(queue.name, self._arrive)).consumer_tag or ""
+
+    async def done(self, arrived: _Arrived) -> None:
+        """Tell the broker that the message is handled."""
+        await self._channel.basic_ack(arrived.incoming.delivery_tag or 0)
 
     def end(self, why: str) -> None:
         """Interrupt what goes on: what has arrived is not ours any more, or nobody wants it."""
@@ -80,11 +88,11 @@ class _Subscription:
                 return await self._arrived.get()
         except TimeoutError:
             await prepare()
-            await self._source.cancel(self._tag, timeout=SUBSCRIBE_TIMEOUT_S)
+            await self._channel.basic_cancel(self._tag, timeout=SUBSCRIBE_TIMEOUT_S)
             self._arrived.put_nowait(None)  # after what came until the broker answered
             return await self._arrived.get()
 
-    async def _arrive(self, incoming: AbstractIncomingMessage) -> None:
+    async def _arrive(self, incoming: DeliveredMessage) -> None:
         self._arrived.put_nowait(_Arrived(incoming, time.monotonic()))
 
 
@@ -227,7 +235,7 @@ class RabbitConsumer:
                 outcome = await self._buried(delivery.message, outcome, subscription)
             if outcome is Outcome.DONE:
                 reached("consumer.handled")
-                await incoming.ack()
+                await subscription.done(arrived)
         finally:
             self._handling = False
 

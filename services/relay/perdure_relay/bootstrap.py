@@ -38,5 +38,6 @@ async def assemble(settings: RelaySettings, host: Host) -> Service:
     checks = {
         "database": health.database(log),
         "broker": health.broker(bus, topology.SCHEDULER_REPORTS),
+        "leadership": leadership.check,
     }
     return Service(run, checks, lambda: "leading" if leadership.leads else "standby")

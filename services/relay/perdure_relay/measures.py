@@ -50,6 +50,9 @@ class Measures:
                     self._lag = await lag(self._log, self._checkpoints, CHECKPOINT, now)
                 except Unavailable as error:
                     log.debug("the lag is not measured: %s", error)
+                except Exception:
+                    # Whatever fails here, events must go on: what leads would end with it.
+                    log.exception("the lag was not measured")
                 await set_within(stopping, LOOK_S)
         finally:
             self._lag = None  # another relay tells it

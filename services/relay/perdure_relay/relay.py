@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind
 from perdure.contracts.codec import to_envelope
 from perdure.contracts.envelope import RecordedEvent
 from perdure.crash_points import reached
-from perdure.errors import Unavailable
+from perdure.errors import DamagedLog, Unavailable
 from perdure.eventlog import leadership
 from perdure.eventlog.backoff import retry_delays
 from perdure.eventlog.port import EventLog, ReadModels
@@ -66,7 +66,8 @@ class Relay:
     async def run(self, stopping: asyncio.Event) -> None:
         """Relay until `stopping` is set; wait while either end is away.
 
-        Raises DamagedLog for a hole in the log: what stands behind it is not published.
+        Raises DamagedLog for a hole in the log: what stands behind it is not published; and for a
+        log that ends before what was published: what it gets next would not be published.
         """
         delays = retry_delays()
         while not stopping.is_set():
@@ -82,6 +83,7 @@ class Relay:
         position = await self._checkpoints.position(CHECKPOINT)
         events = await self._log.read_all(after=position, limit=BATCH)
         if not events:
+            await self._check_reached(position)
             await first_of(self._log.wait(after=position, timeout_s=WAIT_S), stopping.wait())
             return
         check_follows(events, position)
@@ -99,6 +101,17 @@ class Relay:
             reached("relay.checkpointed")
         else:
             log.warning("another relay has moved the checkpoint from position %d", position)
+
+    async def _check_reached(self, position: int) -> None:
+        head = (await self._log.head()).position  # read after the checkpoint: never behind it
+        if head < position:
+            raise DamagedLog(
+                f"events up to position {position} were published, but the log ends at {head}: "
+                "events are gone, as after an older backup was restored. Restore a newer one; or "
+                f"go on from there: stop every relay, and put {head} as position into the row "
+                f"{CHECKPOINT!r} of the table perdure.projection",
+                position=head + 1,
+            )
 
 
 def _trace(events: Sequence[RecordedEvent], began_ns: int) -> None:

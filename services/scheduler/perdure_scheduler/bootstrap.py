@@ -42,7 +42,11 @@ async def assemble(settings: SchedulerSettings, host: Host) -> Service:
             dsn, SCHEDULER, lead, stopping, leadership, drain_s=settings.work_drain_s
         )
 
-    checks = {"database": health.database(log), "broker": _broker(bus, leadership)}
+    checks = {
+        "database": health.database(log),
+        "broker": _broker(bus, leadership),
+        "leadership": leadership.check,
+    }
     return Service(run, checks, lambda: "leading" if leadership.leads else "standby")
 
 

@@ -64,7 +64,11 @@ class Measures:
         self._scheduler = scheduler
         try:
             while not stopping.is_set():
-                await self._look(scheduler)
+                try:
+                    await self._look(scheduler)
+                except Exception:
+                    # Whatever fails here, tasks must go on: what leads would end with it.
+                    log.exception("the queues were not measured")
                 await set_within(stopping, QUEUE_LOOK_S)
         finally:
             self._scheduler = None
