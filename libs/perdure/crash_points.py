@@ -5,13 +5,56 @@
 """
 
 import os
+import re
 import signal
 from typing import Final
 
 VARIABLE: Final = "PERDURE_CRASH_AT"
 
-_point, _, _times = os.environ.get(VARIABLE, "").partition(":")
-_left = int(_times or 1)
+POINTS: Final = frozenset(
+    {
+        "consumer.handled",
+        "gateway.appended",
+        "keeper.recorded",
+        "relay.checkpointed",
+        "relay.published",
+        "relay.read",
+        "replay.published",
+        "scheduler.answered",
+        "scheduler.assigned",
+        "scheduler.offered",
+        "scheduler.recorded",
+        "worker.accepted",
+        "worker.ended",
+        "worker.sent",
+        "worker.spooled",
+    }
+)
+_FORM: Final = re.compile(r"(?P<point>[^:]*)(:(?P<times>[1-9][0-9]{0,8}))?")
+
+
+def parse(text: str) -> tuple[str, int]:
+    """The point that a value of PERDURE_CRASH_AT names, and how often it is to be reached.
+
+    Raises ValueError, which says what the value has to be, for one that would kill nobody.
+    """
+    found = _FORM.fullmatch(text)
+    if found is None or found["point"] not in POINTS:
+        raise ValueError(
+            f"it has to be one of {', '.join(sorted(POINTS))}; behind it can stand :N for the "
+            "Nth time"
+        )
+    return found["point"], int(found["times"] or 1)
+
+
+def _armed() -> tuple[str, int]:
+    try:
+        return parse(os.environ.get(VARIABLE, ""))
+    except ValueError:  # nothing, or what `read_settings` refuses when a service starts
+        return "", 0
+
+
+_point, _left = _armed()
 
 
 def reached(point: str) -> None:

@@ -7,15 +7,18 @@ import sys
 import time
 
 from perdure.runtime import host
+from perdure.runtime.data_folder import emptied
 from perdure.runtime.host import Host, Service
 from perdure.runtime.init_process import be_init_if_first
-from perdure.runtime.settings import Port, SecretUrl, ServiceSettings
+from perdure.runtime.settings import DataDir, Port, SecretUrl, ServiceSettings, StoreUrl
 
 AGES_S = 600.0
 
 
 class Settings(ServiceSettings):
     health_port: Port = 0
+    store_url: StoreUrl | None = None
+    data_dir: DataDir | None = None
 
 
 async def obeys(stopping: asyncio.Event) -> None:
@@ -50,8 +53,13 @@ async def leaves_orphans(stopping: asyncio.Event) -> None:
     await stopping.wait()
 
 
-async def assemble(_settings: Settings, host: Host) -> Service:
+async def assemble(settings: Settings, host: Host) -> Service:
     kind = sys.argv[1]
+    if settings.data_dir is not None:
+        with host.data_dir(settings.data_dir):
+            emptied(settings.data_dir / "work")
+    if settings.store_url is not None:
+        await host.store(settings.store_url)
     if kind == "waits":
         host.at_end.callback(lambda: os.write(2, b'{"message": "closed"}\n'))
         await host.log(SecretUrl("postgresql://perdure@127.0.0.1:1/perdure"))

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -147,6 +148,107 @@ def test_a_service_that_fails_ends_with_1_and_says_why(
     last = child.lines()[-1]
     assert (last["level"], last["message"]) == ("critical", message)
     assert ("Traceback" in last.get("exception", "")) is (kind == "fails")
+
+
+def refusal(child: Child) -> str:
+    """The plain line, behind its log, of a service that ends because of a setting."""
+    assert child.end() == 2
+    *before, last = child.output.read_text().splitlines()
+    assert all(json.loads(line)["level"] == "info" for line in before)
+    assert last.startswith("error: PERDURE_")
+    return last.removeprefix("error: ")
+
+
+def test_a_port_or_an_address_that_cannot_be_had_is_a_wrong_setting(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        message = refusal(start(START + "obeys", PERDURE_HEALTH_PORT=port))
+    assert message.startswith(f"PERDURE_HEALTH_PORT: cannot listen on 127.0.0.1:{port}: Address al")
+
+
+def test_a_wrong_setting_is_an_exit_code_also_where_nobody_reads(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert start(START + "obeys 2>&-", PERDURE_HEALTH_PORT=port).end() == 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"OTEL_METRIC_EXPORT_INTERVAL": "-1"}, {"OTEL_BSP_MAX_QUEUE_SIZE": "0"}]
+)
+def test_what_opentelemetry_refuses_is_a_wrong_setting(start: Start, wrong: dict[str, str]) -> None:
+    collector = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+    child = start(START + "obeys", **collector, **wrong)
+    assert child.end() == 2
+    last = child.output.read_text().splitlines()[-1]
+    assert last.startswith("error: a variable OTEL_... is wrong: ")
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "fe80::1%none"])
+def test_an_address_that_this_machine_does_not_have_is_a_wrong_setting(
+    start: Start, host: str
+) -> None:
+    message = refusal(start(START + "obeys", PERDURE_HEALTH_HOST=host))
+    assert message.startswith("PERDURE_HEALTH_HOST: cannot listen on ")
+
+
+def test_missing_keys_to_a_store_are_a_wrong_setting(start: Start) -> None:
+    message = refusal(start(START + "obeys", PERDURE_STORE_URL="s3+http://127.0.0.1:1/bucket"))
+    assert message.startswith("PERDURE_STORE_URL: ")
+    assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set" in message
+
+
+def test_a_bucket_that_cannot_be_one_is_a_wrong_setting(start: Start) -> None:
+    message = refusal(start(START + "obeys", PERDURE_STORE_URL="s3+http://127.0.0.1:1/No_bucket"))
+    assert message.startswith("PERDURE_STORE_URL: the URL of the object store is wrong: its bucket")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("file", "Not a directory"),
+        ("file/below", "Not a directory"),
+        ("loop", "Not a directory"),
+        ("x" * 300, "File name too long"),
+        ("work-is-a-file", "work cannot be used: Not a directory"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_a_wrong_setting(
+    start: Start, tmp_path: Path, name: str, reason: str
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "work-is-a-file").mkdir()
+    (tmp_path / "work-is-a-file" / "work").symlink_to(tmp_path / "file")
+    message = refusal(start(START + "obeys", PERDURE_DATA_DIR=str(tmp_path / name)))
+    assert message.startswith("PERDURE_DATA_DIR: ")
+    assert reason in message
+
+
+@pytest.mark.parametrize("folder", ["/proc/none", "/proc", "/sys"])
+def test_a_folder_on_a_disk_that_takes_nothing_is_a_wrong_setting(
+    start: Start, folder: str
+) -> None:
+    message = refusal(start(START + "obeys", PERDURE_DATA_DIR=folder))
+    assert message.startswith("PERDURE_DATA_DIR: ")
+
+
+def test_a_folder_without_rights_is_a_wrong_setting(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o500)
+    account = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
+    child = start(START + "obeys", *account, PERDURE_DATA_DIR=str(tmp_path / "data"))
+    assert "data cannot be used: Permission denied" in refusal(child)
+
+
+def test_a_folder_that_another_process_holds_is_a_wrong_setting(
+    start: Start, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "data")
+    first = start(START + "obeys", PERDURE_DATA_DIR=folder)
+    first.said("runs")
+    first.output.rename(tmp_path / "log of the first")
+    message = refusal(start(START + "obeys", PERDURE_DATA_DIR=folder))
+    assert message.startswith("PERDURE_DATA_DIR: ")
+    assert f"pid {first.process.pid} holds {folder}" in message
 
 
 def test_a_service_in_the_background_leaves_ctrl_c_to_others(start: Start) -> None:

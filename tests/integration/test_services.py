@@ -23,8 +23,8 @@ DATA_PLANE = ("data-prep", "trainer-agent", "publisher")
 # What each service's /readyz asks.
 CHECKS = {
     "gateway": {"database", "broker", "store", "projections"},
-    "scheduler": {"database", "broker"},
-    "relay": {"database", "broker"},
+    "scheduler": {"database", "broker", "leadership"},
+    "relay": {"database", "broker", "leadership"},
     "data-prep": {"broker", "store"},
     "trainer-agent": {"broker", "store"},
     "publisher": {"broker", "store"},
@@ -76,15 +76,14 @@ def another(tmp_path: Path, name: str, environment: dict[str, str], **extra: str
     )
 
 
-def refused(service: ServiceProcess) -> dict:
-    """The one line of a service that ends because of a setting."""
+def refused(service: ServiceProcess) -> str:
+    """The plain line, behind its log, of a service that ends because of a setting."""
     service.start()
     assert service.await_end(END_S) == 2, service.last_lines()
-    *before, last = lines(service)
-    assert last["level"] == "critical"
-    assert all(line["level"] in ("info", "warning") for line in before)
-    assert "exception" not in last
-    return last
+    *before, last = service.output.read_text().splitlines()
+    assert all(json.loads(line)["level"] in ("info", "warning") for line in before)
+    assert last.startswith("error: ")
+    return last.removeprefix("error: ")
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -179,12 +178,9 @@ def test_two_workers_never_share_a_folder(stack: Stack, tmp_path: Path) -> None:
     second = another(
         tmp_path, "data-prep", given(stack, "data-prep"), PERDURE_WORKER_ID="data-prep-2"
     )
-    second.start()
-    assert second.await_end(END_S) == 1
-    last = lines(second)[-1]
-    assert last["level"] == "critical"
-    assert f"pid {stack.services['data-prep'].pid} holds" in last["message"]
-    assert "PERDURE_DATA_DIR" in last["message"]
+    message = refused(second)
+    assert message.startswith("PERDURE_DATA_DIR: ")
+    assert f"pid {stack.services['data-prep'].pid} holds" in message
 
 
 def test_a_worker_clears_away_what_a_killed_one_has_left(stack: Stack) -> None:
@@ -206,8 +202,20 @@ def test_a_wrong_password_or_database_ends_the_start(stack: Stack, tmp_path: Pat
     wrong_database = re.sub(r"/[^/?]*(\?|$)", r"/nowhere\1", right)
     for url, reason in ((wrong_password, "password"), (wrong_database, "nowhere")):
         service = another(tmp_path, "relay", given(stack, "relay"), PERDURE_LOG_URL=url)
-        message = refused(service)["message"]
+        message = refused(service)
         assert message.startswith("PERDURE_LOG_URL: ")
+        assert reason in message
+        assert SECRET not in service.output.read_text()
+        service.output.unlink()
+
+
+def test_what_the_broker_refuses_ends_the_start(stack: Stack, tmp_path: Path) -> None:
+    right = stack.rabbitmq.url
+    wrong_password = re.sub(r":[^:@]+@", f":{SECRET}@", right)
+    for url, reason in ((wrong_password, "ACCESS_REFUSED"), (right + "nowhere", "nowhere")):
+        service = another(tmp_path, "relay", given(stack, "relay"), PERDURE_BUS_URL=url)
+        message = refused(service)
+        assert message.startswith("PERDURE_BUS_URL: ")
         assert reason in message
         assert SECRET not in service.output.read_text()
         service.output.unlink()
@@ -216,7 +224,7 @@ def test_a_wrong_password_or_database_ends_the_start(stack: Stack, tmp_path: Pat
 def test_wrong_keys_to_the_store_end_the_start(stack: Stack, tmp_path: Path) -> None:
     environment = given(stack, "data-prep") | {"PERDURE_DATA_DIR": str(tmp_path / "data")}
     service = another(tmp_path, "data-prep", environment, AWS_SECRET_ACCESS_KEY=SECRET)
-    assert refused(service)["message"].startswith("PERDURE_STORE_URL: ")
+    assert refused(service).startswith("PERDURE_STORE_URL: ")
     assert SECRET not in service.output.read_text()
 
 
@@ -224,12 +232,12 @@ def test_a_port_that_is_taken_ends_the_start(stack: Stack, tmp_path: Path) -> No
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         relay = another(tmp_path, "relay", given(stack, "relay"), PERDURE_HEALTH_PORT=port)
-        message = refused(relay)["message"]
+        message = refused(relay)
         assert message.startswith(f"PERDURE_HEALTH_PORT: cannot listen on 127.0.0.1:{port}")
         relay.output.unlink()
         environment = given(stack, "gateway") | {"PERDURE_DATA_DIR": str(tmp_path / "data")}
         gateway = another(tmp_path, "gateway", environment, PERDURE_HTTP_PORT=port)
-        message = refused(gateway)["message"]
+        message = refused(gateway)
         assert message.startswith(f"PERDURE_HTTP_PORT: cannot listen on 127.0.0.1:{port}")
 
 
@@ -293,5 +301,33 @@ def test_a_drained_agent_leaves_a_checkpoint_from_which_the_next_start_goes_on(
 
         agent.start()
         wait_for(lambda: client.task(task.id).json["attempts"][-1]["resumed_from_epoch"], TRAIN_S)
+        client.cancel(task.id)
+        wait_for(lambda: client.task(task.id).ended, TRAIN_S)
+
+
+@pytest.mark.slow
+def test_an_agent_that_is_stopped_while_the_store_is_away_ends_with_0_and_is_heard_later(
+    stack: Stack, tmp_path: Path
+) -> None:
+    data = draw_bird_dataset(tmp_path / "birds", images=16, size_px=64)
+    agent = stack.services["trainer-agent"]
+    with Client(stack.url) as client:
+        task = client.submit(name="birds", upload=client.upload(data), config=CONFIG)
+        wait_for(lambda: client.task(task.id).json["checkpoints"], TRAIN_S)
+
+        stack.seaweedfs.stop()
+        wait_for(lambda: "checkpoint waits for the store" in agent.output.read_text(), END_S)
+        agent.terminate()
+        try:
+            assert agent.await_end(END_S) == 0
+        finally:
+            stack.seaweedfs.start()
+        told = [line for line in lines(agent) if line["message"].startswith("left behind: ")]
+        assert len(told) == 1
+        assert "1 attempts that were cut off" in told[0]["message"]
+
+        agent.start()
+        wait_for(lambda: client.task(task.id).json["attempts"][-1]["resumed_from_epoch"], TRAIN_S)
+        assert "worker_stopped" in {a["failure"] for a in client.task(task.id).json["attempts"]}
         client.cancel(task.id)
         wait_for(lambda: client.task(task.id).ended, TRAIN_S)

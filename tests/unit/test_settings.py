@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from perdure.environment import KNOWN
 from perdure.errors import InvalidSetting
 from perdure.masking import masked
 from perdure.runtime.settings import (
@@ -87,12 +88,18 @@ def test_everything_that_is_missing_is_told_at_once() -> None:
         ("PERDURE_LOG_URL", "mysql://perdure:hunter2@db/x", "mysql://perdure:***@db/x"),
         ("PERDURE_LOG_URL", "postgresql://perdure:hunter2", "postgresql://perdure:***"),
         ("PERDURE_LOG_URL", "postgresql://perdure:hunter2@db:port/x", "perdure:***@db:port/x"),
+        ("PERDURE_LOG_URL", "postgresql://u:hunter2@one:5432,two:x/x", "u:***@one:5432,two:x/x"),
+        ("PERDURE_LOG_URL", "postgresql://u:hunter2@one:0,two/x", "u:***@one:0,two/x"),
         ("PERDURE_LOG_URL", "dbname=x password=hunter2", "'***'"),
         ("PERDURE_LOG_URL", "postgresql:///perdure?password=hunter2", "?password=***"),
         ("PERDURE_BUS_URL", "http://perdure:hunter2@mq/", "http://perdure:***@mq/"),
         ("PERDURE_BUS_URL", "amqp://perdure:hunter2@mq:99999/", "amqp://perdure:***@mq:99999/"),
         ("PERDURE_BUS_URL", "amqp://perdure:hunter2@mq:0/", "amqp://perdure:***@mq:0/"),
         ("PERDURE_BUS_URL", "amqp:///vhost", "amqp:///vhost"),
+        ("PERDURE_BUS_URL", "amqp://u:hunter2@m q:5672/", "amqp://u:***@m q:5672/"),
+        ("PERDURE_BUS_URL", "amqp://u:hunter2@mq..org/", "amqp://u:***@mq..org/"),
+        ("PERDURE_LOG_URL", f"postgresql://u:hunter2@{'d' * 64}/x", "u:***@ddd"),
+        ("PERDURE_STORE_URL", "s3+http://s3:8333/a bucket", "s3+http://s3:8333/a bucket"),
         ("PERDURE_STORE_URL", "s3://bucket", "s3://bucket"),
         ("PERDURE_STORE_URL", "s3+http://s3:8333", "s3+http://s3:8333"),
         ("PERDURE_STORE_URL", "s3+http://k:hunter2@s3/b", "s3+http://k:***@s3/b"),
@@ -108,7 +115,15 @@ def test_everything_that_is_missing_is_told_at_once() -> None:
         ("PERDURE_DRAIN_S", "soon", "soon"),
         ("PERDURE_LOG_LEVEL", "loud", "loud"),
         ("PERDURE_LOG_LEVEL", "\udcff", r"\udcff"),
-        ("PERDURE_LOG_LEVEL", "a\nb" * 1000, r"a\nb"),
+        ("PERDURE_LOG_LEVEL", "ab" * 1000, "abab"),
+        # Python would read these as numbers.
+        *(
+            (name, number, number)
+            for name in ("PERDURE_HEALTH_PORT", "PERDURE_DRAIN_S")
+            for number in ("1_0", "+7", "0x7", "\uff17", "\u0667", "7e0", "7.", "1,5")
+        ),
+        ("PERDURE_HEALTH_PORT", "1.0", "1.0"),
+        ("PERDURE_HEALTH_PORT", "9" * 5000, "999"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_expected(name: str, value: str, shown: str) -> None:
@@ -136,6 +151,9 @@ def test_several_problems_are_one_line() -> None:
         "postgres://perdure@db",
         "postgresql://perdure:x@one:5432,two:5433/perdure?target_session_attrs=read-write",
         "postgresql://perdure:x@[fd00::1]:5432/perdure",
+        "postgresql://perdure:x@[fd00::1]:5432,[fd00::2]/perdure",
+        "postgresql://perdure:p%40%3A%2F%25%2C@db:5432/perdure",
+        "postgresql://perdure:a,b@db:5432/perdure",
     ],
 )
 def test_forms_of_an_address_that_postgresql_knows(url: str) -> None:
@@ -143,13 +161,34 @@ def test_forms_of_an_address_that_postgresql_knows(url: str) -> None:
     assert settings.log_url.get_secret_value() == url
 
 
-def test_a_misspelt_variable_is_suggested_and_another_setting_is_not() -> None:
-    near = {"PERDURE_LOG_URI": LOG, "PERDURE_STORE_URL": STORE, "PERDURE_BUS_URL": BUS}
-    assert "(PERDURE_LOG_URI is set: is it misspelt?)" in refusal(near)
-    swapped = {**GIVEN, "PERDURE_BSU_URL_FILE": "/x"}
-    del swapped["PERDURE_BUS_URL"]
-    assert "PERDURE_BSU_URL_FILE is set" in refusal(swapped)
-    assert "misspelt" not in refusal({"PERDURE_BUS_URL": BUS, "PERDURE_STORE_URL": STORE})
+def test_a_misspelt_variable_is_told_and_one_of_another_service_is_not() -> None:
+    others = dict.fromkeys(KNOWN - {"PERDURE_CRASH_AT"} - GIVEN.keys(), "")
+    others |= {"PERDURE_URL": "x", "PERDURE_THREADS": "x", "PERDURE_S3_ACCESS_KEY": "x"}
+    read_settings(Settings, {**GIVEN, **others})
+    message = refusal({**GIVEN, "PERDURE_CAPACTIY": SECRET, "PERDURE_DRAIN": SECRET})
+    assert message == (
+        "PERDURE_CAPACTIY is no setting of Perdure: did you mean PERDURE_CAPACITY?; "
+        "PERDURE_DRAIN is no setting of Perdure: did you mean PERDURE_DRAIN_S?"
+    )
+
+
+def test_a_crash_point_that_does_not_exist_is_refused() -> None:
+    read_settings(Settings, {**GIVEN, "PERDURE_CRASH_AT": "relay.read:2"})
+    for wrong in ("relay.reed", "relay.read:0", "relay.read:x", "relay.read:"):
+        message = refusal({**GIVEN, "PERDURE_CRASH_AT": wrong})
+        assert message.startswith(f"PERDURE_CRASH_AT is '{wrong}': it has to be one of ")
+
+
+def test_spaces_and_unseen_characters_are_refused() -> None:
+    for name, value in (("PERDURE_HEALTH_PORT", " 7"), ("PERDURE_DATA_DIR", "/a\x00b")):
+        kind = DataPrepSettings if name.endswith("DIR") else Settings
+        assert refusal({**GIVEN, name: value}, kind).startswith(f"{name} cannot be used: ")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_of_every_setting_it_is_known_what_it_has_to_be(name: str) -> None:
+    for field in SERVICES[name].model_fields.values():
+        assert field.description
 
 
 def test_a_value_may_lie_in_a_file(tmp_path: Path) -> None:

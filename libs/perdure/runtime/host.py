@@ -14,8 +14,9 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn, TypeVar
 
@@ -33,6 +34,7 @@ from perdure.errors import (
 from perdure.eventlog.backoff import retry_delays
 from perdure.eventlog.port import EventLog, ReadModels
 from perdure.messaging import Bus, open_bus
+from perdure.runtime.data_folder import held
 from perdure.runtime.health import PROBE_KEY, Check, Health, health_app
 from perdure.runtime.http_server import HttpServer
 from perdure.runtime.logs import log_to_stderr
@@ -52,6 +54,7 @@ FAILED: Final = 1
 MISCONFIGURED: Final = 2
 KILLED: Final = 128  # plus the signal's number, as a shell says it
 
+STDERR: Final = 2  # its descriptor
 # While a server does not answer: how often the log says so.
 SAY_EVERY_S: Final = 10.0
 # A service that was told to stop may take `drain_s`; then it is cancelled, and has this long.
@@ -117,12 +120,32 @@ class Host:
         return await self._reach("store_url", lambda: asyncio.to_thread(opened))
 
     @contextmanager
-    def port(self, setting: str) -> Iterator[None]:
-        """Name the setting when the port that it gives is taken. Raises InvalidSetting."""
+    def listening(self, setting: str) -> Iterator[None]:
+        """Name the setting, `setting`_port or `setting`_host, with which the block cannot listen.
+        Raises InvalidSetting.
+        """
         try:
             yield
         except AlreadyRunning as error:
-            raise InvalidSetting(f"{variable_of(setting)}: {error.message}") from error
+            raise InvalidSetting(f"{variable_of(setting)}_PORT: {error.message}") from error
+        except InvalidSetting as error:
+            raise InvalidSetting(f"{variable_of(setting)}_HOST: {error.message}") from error
+
+    @contextmanager
+    def data_dir(self, root: Path) -> Iterator[None]:
+        """Hold the folder of PERDURE_DATA_DIR until the end. The block makes what is needed in it.
+        Raises InvalidSetting when another process holds it, and when it cannot be used.
+        """
+        name = variable_of("data_dir")
+        try:
+            self.at_end.enter_context(held(root, otherwise=name))
+            yield
+        except (AlreadyRunning, InvalidSetting) as error:
+            raise InvalidSetting(f"{name}: {error.message}") from error
+        except OSError as error:
+            raise InvalidSetting(
+                f"{name}: {error.filename} cannot be used: {error.strerror}"
+            ) from error
 
     async def _reach(self, setting: str, open_: Callable[[], Awaitable[T]]) -> T:
         """What `open_` gives, once it does; it is tried again while it raises Unavailable."""
@@ -205,14 +228,16 @@ async def _serve(name: str, settings: S, assemble: Assemble[S]) -> NoReturn:
 
 
 async def _outcome(name: str, settings: S, assemble: Assemble[S], stopping: asyncio.Event) -> int:
-    """The process's exit code. What went wrong is one line of the log, with what to do."""
+    """The process's exit code. What went wrong is one line of the log, with what to do; of a wrong
+    setting it is a plain line, as of those that are found before there is a log.
+    """
     try:
         async with AsyncExitStack() as at_end:
             await _live(name, settings, assemble, stopping, at_end)
     except _Stopped:
         return STOPPED
     except InvalidInput as error:
-        log.critical(error.message)
+        _complain(error)
         return MISCONFIGURED
     except PerdureError as error:
         log.critical(error.message)
@@ -221,6 +246,13 @@ async def _outcome(name: str, settings: S, assemble: Assemble[S], stopping: asyn
         log.critical("failed: %s", _told(error), exc_info=error)
         return FAILED
     return STOPPED
+
+
+def _complain(error: PerdureError) -> None:
+    line = f"error: {' '.join(error.message.split())}\n"
+    # Not sys.stderr, which is None where the caller has closed it.
+    with suppress(OSError):  # nobody listens: the exit code says it all the same
+        os.write(STDERR, line.encode(errors="backslashreplace"))
 
 
 def _told(error: BaseException) -> str:
@@ -236,14 +268,14 @@ async def _live(
     stopping: asyncio.Event,
     at_end: AsyncExitStack,
 ) -> None:
-    telemetry = Telemetry(name, prometheus=True)
+    telemetry = _telemetry(name)
     at_end.push_async_callback(asyncio.to_thread, telemetry.close)
     health = Health(name)
     pages = HttpServer(
         health_app(health, prometheus_text), host=settings.health_host, port=settings.health_port
     )
     host = Host(health, stopping, at_end)
-    with host.port("health_port"):
+    with host.listening("health"):
         url = await pages.start()
     at_end.push_async_callback(pages.stop)
     at_end.push_async_callback(health.close)
@@ -252,6 +284,13 @@ async def _live(
     health.runs(service.checks, service.state)
     log.info("runs")
     await _run(service, stopping, health, settings.drain_s)
+
+
+def _telemetry(name: str) -> Telemetry:
+    try:
+        return Telemetry(name, prometheus=True)
+    except ValueError as error:  # what OpenTelemetry does not take; the rest it passes over
+        raise InvalidSetting(f"a variable OTEL_... is wrong: {error}") from error
 
 
 async def _run(service: Service, stopping: asyncio.Event, health: Health, drain_s: float) -> None:

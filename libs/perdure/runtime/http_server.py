@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import Iterator
 from typing import Final
@@ -9,12 +10,14 @@ from typing import Final
 import uvicorn
 from starlette.applications import Starlette
 
-from perdure.errors import AlreadyRunning
+from perdure.errors import AlreadyRunning, InvalidSetting
 
 BACKLOG: Final = 512
 # Requests that run when the server stops get this long.
 GRACEFUL_STOP_S: Final = 3
 STOP_TIMEOUT_S: Final = 6.0
+# Taken, or reserved for others; all else is about the address.
+_ABOUT_PORT: Final = frozenset({errno.EADDRINUSE, errno.EACCES, errno.EPERM})
 
 
 class HttpServer:
@@ -33,13 +36,14 @@ class HttpServer:
 
     def take_port(self) -> None:
         """Take the port, without answering there yet: who comes early is refused, and a port that
-        is taken is found before anything else is begun. Raises AlreadyRunning.
+        is taken is found before anything else is begun. Raises AlreadyRunning, and InvalidSetting
+        for an address that this machine does not have.
         """
         if self._socket is None:
             self._socket = _bound(self._host, self._port)
 
     async def start(self) -> str:
-        """Start the app and listen; gives the URL. Raises AlreadyRunning when the port is taken."""
+        """Start the app and listen; gives the URL. Raises what `take_port` does."""
         self.take_port()
         listener = self._socket
         assert listener is not None
@@ -112,16 +116,13 @@ class _Server(uvicorn.Server):
 
 def _bound(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named because asyncio turns Nagle's algorithm off only for sockets that name
-    # it; with it on, each answer waits 40 ms for the client's delayed acknowledgement.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
+    with contextlib.ExitStack() as undo, _port_trouble(host, port):
+        # The protocol is named because asyncio turns Nagle's algorithm off only for sockets that
+        # name it; with it on, each answer waits 40 ms for the client's delayed acknowledgement.
+        listener = undo.enter_context(socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP))
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with _port_trouble(host, port):
-            listener.bind((host, port))
-    except BaseException:
-        listener.close()
-        raise
+        listener.bind((host, port))
+        undo.pop_all()
     return listener
 
 
@@ -130,7 +131,10 @@ def _port_trouble(host: str, port: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise AlreadyRunning(
-            f"cannot listen on {host}:{port}: {error.strerror}. "
-            "Stop what listens there, or choose another port"
-        ) from error
+        shown = f"[{host}]" if ":" in host else host
+        told = f"cannot listen on {shown}:{port}: {error.strerror}"
+        if error.errno in _ABOUT_PORT:
+            raise AlreadyRunning(
+                f"{told}. Stop what listens there, or choose another port"
+            ) from error
+        raise InvalidSetting(f"{told}. Choose an address that this machine has") from error

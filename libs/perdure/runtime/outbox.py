@@ -96,12 +96,16 @@ class Outbox:
                 return not self._kept
         return True
 
+    async def keep(self) -> None:
+        """Put on disk what is not there yet, also while `run` waits for a broker."""
+        for kept in [k for k in self._kept if not k.spooled]:
+            await self._spool(kept)
+
     async def run(self) -> None:
         """Send, until cancelled."""
         while True:
             self._changed.clear()
-            for kept in [k for k in self._kept if not k.spooled]:
-                await self._spool(kept)
+            await self.keep()
             unsent = next((k for k in self._kept if k.sent_at is None), None)
             if unsent is not None:
                 await self._send(unsent)

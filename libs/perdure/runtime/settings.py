@@ -4,9 +4,9 @@ The field `log_url` comes from PERDURE_LOG_URL, or from the file that PERDURE_LO
 containers are given secrets. An empty value counts as none.
 """
 
-import difflib
 import ipaddress
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 from urllib.parse import SplitResult, parse_qs, urlsplit
@@ -21,21 +21,16 @@ from pydantic import (
     ValidationError,
 )
 
+from perdure import crash_points
+from perdure.environment import MAX_SHOWN_CHARACTERS, PREFIX, unknown_variables, variable
 from perdure.errors import InvalidSetting
 from perdure.masking import masked
 
-PREFIX: Final = "PERDURE_"
-FILE_SUFFIX: Final = "_FILE"
 DEFAULT_HOST: Final = "127.0.0.1"
 MAX_PORT: Final = 65535
 MAX_DRAIN_S: Final = 3600.0  # nobody waits longer for a process to stop
 # Of the time to stop, for the work itself; the rest is to be told of its end.
 WORK_SHARE: Final = 0.9
-MAX_FILE_BYTES: Final = 65536  # a secret has some dozens; a wrong path may lead to anything
-MAX_SHOWN_CHARACTERS: Final = 200
-# Of two names of variables: one letter too many, one missing, two swapped. PERDURE_LOG_URL and
-# PERDURE_BUS_URL have 0.8.
-LIKENESS: Final = 0.85
 
 
 class SecretUrl(Secret[str]):
@@ -51,14 +46,17 @@ def _url(
     *schemes: str, has_place: Callable[[SplitResult], bool]
 ) -> Callable[[SecretUrl], SecretUrl]:
     def check(url: SecretUrl) -> SecretUrl:
-        parts = urlsplit(url.get_secret_value())
-        if parts.scheme not in schemes or not has_place(parts):
+        text = url.get_secret_value()
+        parts = urlsplit(text)
+        spaced = any(character.isspace() for character in text)
+        if spaced or parts.scheme not in schemes or not has_place(parts):
             raise ValueError
-        several = (
-            "," in parts.netloc
-        )  # hosts with a port each, which PostgreSQL's addresses may name
-        if not several and parts.port == 0:  # reading it raises, too, for what is no port
-            raise ValueError
+        # PostgreSQL's addresses may name several hosts, each with a port of its own.
+        for place in parts.netloc.rpartition("@")[2].split(","):
+            host = urlsplit(f"//{place}")
+            if host.port == 0:  # reading it raises, too, for what is no port
+                raise ValueError
+            (host.hostname or "").encode("idna")  # raises for what cannot be a name of a host
         return url
 
     return check
@@ -77,6 +75,23 @@ def _names_object_store(parts: SplitResult) -> bool:
 def _ip_address(host: str) -> str:
     ipaddress.ip_address(host)
     return host
+
+
+def _written(form: str) -> BeforeValidator:
+    """A number as people write it, and not also as Python reads it: 1_000, 1e3, digits of other
+    scripts.
+    """
+
+    def check(value: object) -> object:
+        if isinstance(value, str) and not re.fullmatch(form, value):
+            raise ValueError
+        return value
+
+    return BeforeValidator(check)
+
+
+WholeNumber: Final = _written("[0-9]+")
+Decimal: Final = _written(r"[0-9]+(\.[0-9]+)?")
 
 
 def _absolute(folder: Path) -> Path:
@@ -112,6 +127,7 @@ Address = Annotated[
 ]
 Port = Annotated[
     int,
+    WholeNumber,
     Field(ge=0, le=MAX_PORT, description=f"a port up to {MAX_PORT} (0: any that is free)"),
 ]
 DataDir = Annotated[
@@ -121,6 +137,7 @@ DataDir = Annotated[
 ]
 DrainSeconds = Annotated[
     float,
+    Decimal,
     Field(
         gt=0,
         le=MAX_DRAIN_S,
@@ -180,61 +197,39 @@ def read_settings(kind: type[S], environment: Mapping[str, str]) -> S:
     except ValidationError as error:
         for fault in error.errors(include_url=False, include_input=False):
             field = str(fault["loc"][0]) if fault["loc"] else ""
-            problems.setdefault(field, _problem(kind, field, values, fault, environment))
-    if problems:
-        told = list(problems.values())
+            problems.setdefault(field, _problem(kind, field, values, fault))
+    told = [*unknown_variables(environment), *problems.values(), *_unreached(environment)]
+    if told:
         raise InvalidSetting("; ".join(told), problems=told)
     return settings
 
 
-def variable(name: str, environment: Mapping[str, str]) -> str | None:
-    """The value of a variable, given itself or as NAME_FILE; None when it is empty or not there.
-
-    Raises InvalidSetting when both are given, or the file cannot be read.
-    """
-    value, path = (environment.get(key, "").strip() for key in (name, name + FILE_SUFFIX))
-    if value and path:
-        raise InvalidSetting(f"{name} and {name}{FILE_SUFFIX} are both set: keep one of them")
-    if not path:
-        return value or None
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-        if len(content) > MAX_FILE_BYTES:
-            raise ValueError(f"it has more than {MAX_FILE_BYTES} bytes")
-        if not (value := content.decode().strip()):
-            raise ValueError("it is empty")
-        return value
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InvalidSetting(
-            f"{name}{FILE_SUFFIX} names {path!r}, which cannot be read: {reason}"
-        ) from None
+def _unreached(environment: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong with PERDURE_CRASH_AT."""
+    value = environment.get(crash_points.VARIABLE, "")
+    if value.strip():
+        try:
+            crash_points.parse(value)
+        except ValueError as error:
+            yield f"{crash_points.VARIABLE} is {_quoted(value)}: {error}"
 
 
 def _problem(
-    kind: type[BaseModel],
-    field: str,
-    values: Mapping[str, str],
-    fault: Mapping[str, Any],
-    environment: Mapping[str, str],
+    kind: type[BaseModel], field: str, values: Mapping[str, str], fault: Mapping[str, Any]
 ) -> str:
     if not field:  # of several settings together: the check says it all
         return str(fault["ctx"]["error"])
     name, wanted = variable_of(field), kind.model_fields[field].description
     if field not in values:
-        return f"{name} is missing: set it to {wanted}{_hint(kind, name, environment)}"
+        return f"{name} is missing: set it to {wanted}"
     value = values[field]
     secret = kind.model_fields[field].annotation is SecretUrl
-    shown = masked(value) if secret or "://" in value else value
-    if len(shown) > MAX_SHOWN_CHARACTERS:
-        shown = f"{shown[:MAX_SHOWN_CHARACTERS]}..."
-    return f"{name} is {shown!r}: it has to be {wanted}"
+    return (
+        f"{name} is {_quoted(masked(value) if secret or '://' in value else value)}: "
+        f"it has to be {wanted}"
+    )
 
 
-def _hint(kind: type[BaseModel], name: str, environment: Mapping[str, str]) -> str:
-    """What is set under a name so like `name` that it is probably meant."""
-    known = {variable_of(field) for field in kind.model_fields}
-    strangers = {other.removesuffix(FILE_SUFFIX): other for other in environment}
-    near = difflib.get_close_matches(name, strangers.keys() - known, n=1, cutoff=LIKENESS)
-    return f" ({strangers[near[0]]} is set: is it misspelt?)" if near else ""
+def _quoted(value: str) -> str:
+    cut = value[:MAX_SHOWN_CHARACTERS]
+    return repr(cut if cut == value else f"{cut}...")

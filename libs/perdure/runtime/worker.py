@@ -37,9 +37,14 @@ MAX_REMEMBERED: Final = 1000
 # What an earlier start of this worker has left unsaid goes before the first heartbeat, which ends
 # the attempts of that start. A scheduler that is there answers at once.
 REPORTS_FIRST_S: Final = 10.0
+# Of a drain's time, for the attempts to end: a little more than a child is given to stop, which is
+# eight ninths. Then they are cut off.
+ATTEMPTS_SHARE: Final = 0.92
+CUT_ROUND_SHARE: Final = 0.01
 # Answers to the last reports come within a second, if the scheduler is there; if not, the reports
-# are on disk.
+# are on disk. A drain that took all its time before takes no more than this share for them.
 MIN_FLUSH_S: Final = 1.0
+MIN_FLUSH_SHARE: Final = 0.1
 
 ReportBody = (
     events_pb2.AttemptStarted
@@ -162,18 +167,24 @@ class Worker:
         deadline = self._clock.monotonic() + drain_s
         self._draining = True
         self._beat.set()
-        works = [running.work for running in self._running.values()]
         for running in self._running.values():
             _request(running, StopRequest(Failure.WORKER_STOPPED, "the worker was stopped"))
-        if works:
-            await asyncio.wait(works, timeout=drain_s)
-        for work in works:
-            work.cancel()
-        await asyncio.gather(*works, return_exceptions=True)
+        cut_off = await _ended(
+            {running.work for running in self._running.values()},
+            within_s=drain_s * ATTEMPTS_SHARE,
+            rounds_s=drain_s * CUT_ROUND_SHARE,
+        )
         left_s = deadline - self._clock.monotonic()
-        if not await self._outbox.flushed(timeout_s=max(left_s, MIN_FLUSH_S)):
+        least_s = min(MIN_FLUSH_S, drain_s * MIN_FLUSH_SHARE)
+        recorded = await self._outbox.flushed(timeout_s=max(left_s, least_s))
+        await self._outbox.keep()
+        if cut_off or not recorded:
             log.warning(
-                "%d reports are not recorded yet: the next start sends them", len(self._outbox)
+                "left behind: %d reports that are not recorded yet, on disk until the next start "
+                "sends them; %d attempts that were cut off, to be begun again from the newest "
+                "checkpoint in the store",
+                len(self._outbox),
+                cut_off,
             )
 
     async def _on_message(self, delivery: Delivery) -> None:
@@ -329,6 +340,24 @@ def _told(ending: Ending) -> str:
     if isinstance(ending.body, events_pb2.AttemptFailed):
         return f"{ending.body.failure}: {ending.body.detail}"
     return "succeeded"
+
+
+async def _ended(works: set[asyncio.Task[None]], *, within_s: float, rounds_s: float) -> int:
+    """Wait until attempts have ended; those that have not, `within_s`, are cut off, and counted.
+
+    A cancelled attempt still has a few things to put away, and waits for each: half a minute where
+    the store is away. So it is cancelled again and again, which ends one such wait a time.
+    """
+    if not works:
+        return 0
+    _, left = await asyncio.wait(works, timeout=within_s)
+    cut_off = len(left)
+    while left:
+        for work in left:
+            work.cancel()
+        _, left = await asyncio.wait(left, timeout=rounds_s)
+    await asyncio.gather(*works, return_exceptions=True)
+    return cut_off
 
 
 def _request(running: _Running, request: StopRequest) -> None:

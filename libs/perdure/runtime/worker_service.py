@@ -6,7 +6,6 @@ deleted while no worker runs) and `outbox/` (reports that nobody has recorded ye
 
 import asyncio
 import re
-import shutil
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,14 +21,14 @@ from perdure.messaging import topology
 from perdure.runtime import health
 from perdure.runtime.attempt import AttemptSettings, Craft, child_worker
 from perdure.runtime.clock import SystemClock, new_id
-from perdure.runtime.data_folder import held
+from perdure.runtime.data_folder import emptied, made
 from perdure.runtime.host import Host, Service
 from perdure.runtime.settings import (
     DataDir,
     DrainSeconds,
     ServiceSettings,
     StoreUrl,
-    variable_of,
+    WholeNumber,
 )
 from perdure.runtime.worker import WorkerSettings
 from perdure.telemetry import metrics
@@ -49,6 +48,7 @@ WorkerId = Annotated[
 ]
 Capacity = Annotated[
     int,
+    WholeNumber,
     Field(
         ge=1,
         le=MAX_CAPACITY,
@@ -56,7 +56,8 @@ Capacity = Annotated[
     ),
 ]
 Threads = Annotated[
-    int,
+    int | None,  # None: as many as the libraries choose
+    WholeNumber,
     Field(ge=1, le=MAX_THREADS, description=f"a number of threads, 1 to {MAX_THREADS}"),
 ]
 
@@ -97,11 +98,13 @@ async def assemble_worker(
     craft: Callable[[WorkerPorts], Craft],
     host: Host,
 ) -> Service:
-    """A worker for `stage` as a service. Raises AlreadyRunning when its folder is in use."""
+    """A worker for `stage` as a service. Raises InvalidSetting when its folder cannot be used."""
     root = settings.data_dir
-    host.at_end.enter_context(held(root, otherwise=variable_of("data_dir")))
-    # No attempt runs yet: what lies here is left over from a worker that was killed.
-    await asyncio.to_thread(shutil.rmtree, root / "work", ignore_errors=True)
+    with host.data_dir(root):
+        # No attempt runs yet: what lies here is left over from a worker that was killed.
+        await asyncio.to_thread(emptied, root / "work")
+        await asyncio.to_thread(made, root / "cache")
+        await asyncio.to_thread(made, root / "outbox")
     store = await host.store(settings.store_url)
     bus = await host.bus(settings.bus_url)
     ports = WorkerPorts(store, settings.store_url.get_secret_value(), root / "cache")

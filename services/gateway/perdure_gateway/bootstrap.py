@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,10 +14,10 @@ from perdure.eventlog.port import EventLog, ReadModels
 from perdure.messaging.port import Bus
 from perdure.runtime.clock import Clock, NewId, SystemClock
 from perdure.runtime.clock import new_id as random_id
-from perdure.runtime.data_folder import held
-from perdure.runtime.health import Checks
+from perdure.runtime.data_folder import emptied
+from perdure.runtime.health import Checks, database
+from perdure.runtime.health import store as store_check
 from perdure.runtime.host import Host, Service
-from perdure.runtime.settings import variable_of
 from perdure.runtime.waiting import first_of
 from perdure_gateway import (
     audit,
@@ -34,6 +33,7 @@ from perdure_gateway import (
     tasks,
     uploads,
 )
+from perdure_gateway.answering import Answering
 from perdure_gateway.context import Gateway
 from perdure_gateway.guard import Guard
 from perdure_gateway.live import LiveFeed
@@ -87,7 +87,12 @@ def build_app(
         settled=projectors.settled,
         check_projections=projectors.check,
     )
-    checks = Checks(health.readiness(gateway))
+    # Each asked for by itself: what hangs keeps only those waiting who need it.
+    checks = {
+        "checks": Checks(health.readiness(gateway)),
+        "database": Checks({"database": database(log)}),
+        "store": Checks({"store": store_check(store)}),
+    }
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -96,7 +101,8 @@ def build_app(
             try:
                 yield
             finally:
-                await checks.close()
+                for asked in checks.values():
+                    await asked.close()
                 await gateway.live.close()
 
     app = FastAPI(
@@ -108,7 +114,8 @@ def build_app(
         telemetry={"tracing": False, "logs": False},  # `Traced` is ours: also without a collector
     )
     app.state.gateway = gateway
-    app.state.checks = checks
+    for name, asked in checks.items():
+        setattr(app.state, name, asked)
     app.add_middleware(Traced)
     app.add_middleware(
         Guard,
@@ -116,6 +123,7 @@ def build_app(
         max_body_bytes=settings.max_body_bytes,
         max_upload_bytes=settings.max_upload_bytes,
     )
+    app.add_middleware(Answering)
     problems.install(app)
     for module in ROUTERS:
         app.include_router(module.router)
@@ -124,6 +132,7 @@ def build_app(
 
 async def assemble(settings: GatewayServiceSettings, host: Host) -> Service:
     """The gateway as a service of its own."""
+    spool = await _spool(settings.data_dir, host)
     store = await host.store(settings.store_url)
     eventlog, read_models = await host.log(settings.log_url)
     bus = await host.bus(settings.bus_url)
@@ -134,7 +143,7 @@ async def assemble(settings: GatewayServiceSettings, host: Host) -> Service:
         bus=bus,
         settings=GatewaySettings(
             allowed_hosts=(*LOOPBACK_HOSTS, *settings.allowed_hosts),
-            spool_dir=await _spool(settings.data_dir, host),
+            spool_dir=spool,
         ),
     )
     server = GatewayServer(
@@ -143,12 +152,12 @@ async def assemble(settings: GatewayServiceSettings, host: Host) -> Service:
         port=settings.http_port,
         trusted_network=settings.trusted_network,
     )
-    with host.port("http_port"):
+    with host.listening("http"):
         server.take_port()
 
     async def run(stopping: asyncio.Event) -> None:
         try:
-            with host.port("http_port"):
+            with host.listening("http"):
                 url = await server.start()
             _logger.info("the API is at %s", url, extra={"url": url})
             await first_of(server.ended(), stopping.wait())
@@ -162,8 +171,7 @@ async def _spool(data_dir: Path | None, host: Host) -> Path | None:
     """Where uploads are gathered, without those that an earlier, killed gateway has left there."""
     if data_dir is None:
         return None
-    host.at_end.enter_context(held(data_dir, otherwise=variable_of("data_dir")))
     spool = data_dir / "spool"
-    await asyncio.to_thread(shutil.rmtree, spool, ignore_errors=True)
-    spool.mkdir()
+    with host.data_dir(data_dir):
+        await asyncio.to_thread(emptied, spool)
     return spool

@@ -80,7 +80,9 @@ class GatewayServiceSettings(ServiceSettings):
     http_port: Port = DEFAULT_PORT
     allowed_hosts: HostNames = ()
     trusted_network: Annotated[bool, Field(description="yes or no")] = False
-    data_dir: DataDir | None = None
+    data_dir: Annotated[
+        DataDir | None, Field(description="a folder that this gateway has for itself")
+    ] = None
     health_port: Port = 7420
 
     @model_validator(mode="after")

@@ -19,5 +19,5 @@ class PublisherSettings(WorkerServiceSettings):
 
     worker_id: WorkerId = Field(default_factory=lambda: default_worker_id(NAME))
     data_dir: DataDir = Field(default=default_data_dir(NAME), validate_default=True)
-    threads: Threads | None = None  # as many as the libraries choose
+    threads: Threads = None
     health_port: Port = 7425
