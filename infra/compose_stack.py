@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -42,8 +43,10 @@ class Stack:
     def up(self) -> None:
         """Build the images, start everything, and wait until all is healthy."""
         began = time.monotonic()
+        say("building the images; the first time, some gigabytes are downloaded ...")
         self.compose("build", timeout_s=BUILD_S)
         built = time.monotonic()
+        say("starting everything ...")
         self.compose("up", "-d")
         for service in (*SERVERS, *SERVICES):
             self._healthy(service, HEALTHY_S)
@@ -190,12 +193,19 @@ def fresh_stack(folder: Path) -> Iterator[Stack]:
         stack.show_logs()
         raise
     finally:
+        say("removing containers, networks and volumes ...")
         stack.down()
 
 
 def _compose() -> tuple[str, ...]:
+    if shutil.which("docker") is None:
+        raise SmokeFailed("the program docker is missing: install Docker 20.10 or newer")
     v2 = subprocess.run(["docker", "compose", "version"], check=False, capture_output=True)
-    return ("docker", "compose") if v2.returncode == 0 else ("docker-compose",)
+    if v2.returncode == 0:
+        return ("docker", "compose")
+    if shutil.which("docker-compose") is None:
+        raise SmokeFailed("Docker has no Compose: install Compose v2, or docker-compose 1.29")
+    return ("docker-compose",)
 
 
 def _inspect(container: str) -> dict[str, Any]:

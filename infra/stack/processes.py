@@ -16,6 +16,7 @@ import httpx
 import psutil
 
 from infra.stack import leash
+from infra.stack.output import last_lines
 from perdure.errors import Unavailable
 
 READY_TIMEOUT_S: Final = 120.0  # importing torch on a busy machine takes a while
@@ -24,7 +25,6 @@ END_TIMEOUT_S: Final = 30.0
 PROBE_TIMEOUT_S: Final = 5.0  # above what a service allows its own checks
 POLL_S: Final = 0.1
 LAST_LINES: Final = 20
-LAST_BYTES: Final = 32_768
 LOG_LIMIT_BYTES: Final = 16 * 1024 * 1024  # at a start, a larger log becomes NAME.log.1
 
 # What a service may have of the launcher's environment, besides OTEL_* (where traces and metrics
@@ -167,13 +167,7 @@ class ServiceProcess:
 
     def last_lines(self) -> str:
         """The end of what it printed."""
-        try:
-            with self.output.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
-                text = file.read().decode(errors="replace")
-        except FileNotFoundError:
-            return ""
-        return "\n".join(text.splitlines()[-LAST_LINES:])
+        return "\n".join(last_lines(self.output, LAST_LINES))
 
     def _said(self) -> str:
         return f"; the last lines of {self.output}:\n{self.last_lines()}"

@@ -24,6 +24,7 @@ from perdure.errors import BusUnavailable, InvalidSetting
 from perdure.runtime.started import Started
 
 USER: Final = "perdure"
+NODE_NAME: Final = "perdure@localhost"  # its data carry it; no other node has its port mapper
 SCRIPTS: Final = "/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin"  # the wrappers in sbin switch user
 
 START_TIMEOUT_S: Final = 120.0  # takes 4 s alone, more when all cores are busy
@@ -61,6 +62,7 @@ class RabbitNode(Started):
     ) -> None:
         self.folder = folder.absolute()
         self.port = port or free_port()
+        self.output = self.folder / "log" / f"{NODE_NAME}.log"
         self._dist_port = free_port()
         self._epmd_port = free_port()
         self._config = dict(config or {})
@@ -79,6 +81,11 @@ class RabbitNode(Started):
         if self._process is None or self._process.poll() is not None:
             return None
         return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the node ended (negative: by a signal), None while it runs, or was stopped."""
+        return None if self._process is None else self._process.poll()
 
     def start(self) -> str:
         """Start the node if it does not run, and give its `url` once it takes connections.
@@ -183,6 +190,7 @@ class RabbitNode(Started):
         if self._consumer_timeout_s is not None:
             lines["consumer_timeout"] = str(round(self._consumer_timeout_s * 1000))
             advanced.append(f"{{rabbit, [{{channel_tick_interval, {TIMEOUT_CHECK_MS}}}]}}")
+        self.folder.chmod(0o700)  # passwords, messages and logs are in it
         path = self.folder / "rabbitmq.conf"
         path.touch(mode=0o600)
         path.write_text("".join(f"{key} = {value}\n" for key, value in lines.items()))
@@ -202,7 +210,7 @@ class RabbitNode(Started):
             "ERL_CRASH_DUMP_SECONDS": "0",
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{LOOPBACK_ONLY} {NO_BUSY_WAIT}",
             "RABBITMQ_CTL_ERL_ARGS": LOOPBACK_ONLY,
-            "RABBITMQ_NODENAME": "perdure@localhost",  # data carry it; no other node has this epmd
+            "RABBITMQ_NODENAME": NODE_NAME,
             "RABBITMQ_DIST_PORT": str(self._dist_port),
             "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
             "RABBITMQ_LOG_BASE": str(folder / "log"),

@@ -5,19 +5,21 @@ Everything here blocks: call it in a thread where an event loop runs.
 
 import http
 import http.client
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 import psutil
 
 from infra.stack import leash
-from infra.stack.ports import free_port
+from infra.stack.ports import free_port, is_free
 from perdure.errors import InvalidSetting, StoreUnavailable
 from perdure.runtime.started import Started
 
@@ -33,6 +35,7 @@ PROBE_TIMEOUT_S: Final = 2.0
 
 # A part of it looks for the gRPC port of the administration here, whatever the options say.
 _GRPC_OFFSET: Final = 10_000
+NOTED_PORTS: Final = "ports.json"
 _SOCKETS: Final = Path("/tmp")  # noqa: S108 - where SeaweedFS puts its sockets, whatever one says
 
 
@@ -48,6 +51,7 @@ class Weed(Started):
         """Without `s3_port`, a free one is chosen."""
         self.folder = folder.absolute()
         self.port = s3_port or free_port()  # of the S3 API
+        self.output = self.folder / "weed.log"
         self._access_key = access_key
         self._secret_key = secret_key
         self._ports: dict[str, int] = {}
@@ -70,6 +74,11 @@ class Weed(Started):
             return None
         return self._process.pid
 
+    @property
+    def exit_code(self) -> int | None:
+        """How the server ended (negative: by a signal), None while it runs, or was stopped."""
+        return None if self._process is None else self._process.poll()
+
     def start(self) -> str:
         """Start the server if it does not run, wait until it serves, and give its `url`.
 
@@ -79,10 +88,13 @@ class Weed(Started):
         if self.pid is not None:
             return self.url
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)  # all that is stored is in it, and a log with an access key
+        self._remove_sockets(_noted(self.folder / NOTED_PORTS))
         started_before = bool(self._ports)
         for _ in range(1 if started_before else STARTS):
             if not started_before:
                 self._ports = _choose_ports(self.port)
+                (self.folder / NOTED_PORTS).write_text(json.dumps(self._ports), encoding="utf-8")
             try:
                 self._process = self._spawn()
                 if self._comes_up(self._process):
@@ -94,7 +106,7 @@ class Weed(Started):
         if not started_before:
             self._ports = {}
         raise StoreUnavailable(
-            f"the SeaweedFS server on {self.folder} did not start: see {self.folder / 'weed.log'}"
+            f"the SeaweedFS server on {self.folder} did not start: see {self.output}"
         )
 
     def stop(self) -> None:
@@ -110,7 +122,7 @@ class Weed(Started):
         if self._process is not None and self._process.poll() is None:
             raise StoreUnavailable(f"the SeaweedFS process {self._process.pid} does not end")
         self._process = None
-        self._remove_sockets()
+        self._remove_sockets(self._ports.values())
 
     def _end(self, number: signal.Signals, patience_s: float) -> None:
         assert self._process is not None
@@ -120,8 +132,9 @@ class Weed(Started):
         except subprocess.TimeoutExpired:
             return  # the caller looks again
 
-    def _remove_sockets(self) -> None:
-        for port in self._ports.values():
+    def _remove_sockets(self, ports: Iterable[int]) -> None:
+        """Remove what a server on these ports has left, unless another one has them by now."""
+        for port in filter(is_free, ports):
             for left in _SOCKETS.glob(f"seaweedfs-*-{port}.sock"):
                 left.unlink(missing_ok=True)
 
@@ -144,7 +157,7 @@ class Weed(Started):
             command,
             environment=environment | self.environment,
             folder=self.folder,
-            output=self.folder / "weed.log",
+            output=self.output,
         )
 
     def _comes_up(self, process: subprocess.Popen[bytes]) -> bool:
@@ -155,6 +168,15 @@ class Weed(Started):
                 return True
             time.sleep(POLL_S)
         return False
+
+
+def _noted(file: Path) -> list[int]:
+    """The ports of the last start, which may have had no chance to remove its sockets."""
+    try:
+        ports: dict[str, int] = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):  # the first start; a start that was killed meanwhile
+        return []
+    return list(ports.values())
 
 
 def _choose_ports(s3_port: int) -> dict[str, int]:

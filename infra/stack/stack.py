@@ -1,12 +1,13 @@
 """The whole of Perdure on this machine: three servers, and six services as processes."""
 
-from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
+from infra.stack.kept import Process
 from infra.stack.notes import Notes
 from infra.stack.postgres import Postgres
 from infra.stack.processes import ServiceProcess
@@ -38,12 +39,8 @@ SERVICES: Final = {
 }
 
 
-class Server(Protocol):
+class Server(Process, Protocol):
     """What PostgreSQL, RabbitMQ and SeaweedFS have in common here."""
-
-    @property
-    def pid(self) -> int | None:
-        """The process id, None while it does not run."""
 
     @property
     def url(self) -> str:
@@ -52,9 +49,6 @@ class Server(Protocol):
     @property
     def port(self) -> int:
         """Where it listens."""
-
-    def start(self) -> object:
-        """Start it if it does not run, and wait until it serves."""
 
     def stop(self) -> None:
         """Stop it in order."""
@@ -66,6 +60,7 @@ class Stack(Started):
     `services` are those that `start` brings up; others, and further instances, may be added.
     `proxied` names the links that go through a proxy: {"relay": ("bus", "log")}. `environment`
     holds more variables for a service. Both go by label: "relay", and "relay-2" for a second one.
+    `tell` is told, in a line each time, what is being waited for and what is there.
 
     Everything listens on 127.0.0.1 only. The servers and services end with this process, however it
     ends; what they have stored is there again at the next start on the same folder.
@@ -79,6 +74,7 @@ class Stack(Started):
         proxied: Mapping[str, Collection[Link]] | None = None,
         environment: Mapping[str, Mapping[str, str]] | None = None,
         consumer_timeout_s: float | None = None,
+        tell: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self.folder = folder.absolute()
         self.services: dict[str, ServiceProcess] = {}
@@ -86,6 +82,7 @@ class Stack(Started):
         self._proxied = proxied or {}
         self._environment = environment or {}
         self._consumer_timeout_s = consumer_timeout_s
+        self._tell = tell
         self._proxies: dict[tuple[str, Link], Proxy] = {}
         self._at_end = ExitStack()
 
@@ -116,17 +113,15 @@ class Stack(Started):
         try:
             self._at_end.enter_context(held(self.folder, otherwise="--data-dir"))
             self._make_servers()
-            with ThreadPoolExecutor(len(self.servers)) as pool:
-                for server in self.servers.values():
-                    self._at_end.callback(server.stop)
-                for started in [pool.submit(server.start) for server in self.servers.values()]:
-                    started.result()
+            self._start_servers()
             self._at_end.callback(self._stop_proxies)
             self._at_end.callback(self._stop_services)
+            self._tell(f"starting {', '.join(self._at_start)} ...")
             for name in self._at_start:
                 self.add(name).start()
             for service in self.services.values():
                 service.await_ready()
+                self._tell(f"{service.label} is ready")
         except BaseException:
             self.stop()
             raise
@@ -147,6 +142,18 @@ class Stack(Started):
     def stop(self) -> None:
         """Stop everything, last things first: services drain while the servers are there."""
         self._at_end.close()
+
+    def _start_servers(self) -> None:
+        """All at once."""
+        self._tell(f"starting {', '.join(self.servers)} ...")
+        for server in self.servers.values():
+            self._at_end.callback(server.stop)
+        with ThreadPoolExecutor(len(self.servers)) as pool:
+            starts = {pool.submit(server.start): name for name, server in self.servers.items()}
+            for started in as_completed(starts):
+                started.result()
+                self._tell(f"{starts[started]} is ready")
+        self._at_end.callback(self._tell, f"stopping {', '.join(self.servers)} ...")
 
     def _make_servers(self) -> None:
         notes, place = Notes(self.folder), self.folder / "servers"
@@ -202,6 +209,7 @@ class Stack(Started):
         workers = [s for s in self.services.values() if SERVICES[s.name].worker]
         others = [s for s in self.services.values() if not SERVICES[s.name].worker]
         for together in (workers, others):
+            self._tell(f"stopping {', '.join(service.label for service in together)} ...")
             for service in together:
                 service.terminate()
             for service in together:

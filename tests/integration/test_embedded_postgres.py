@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -145,6 +146,28 @@ async def test_a_server_whose_owner_was_killed_is_taken_over(tmp_path: Path) -> 
         assert server.pid != orphan
 
     assert servers_on(folder) == []
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGKILL])
+def test_the_folder_of_a_socket_that_a_dead_owner_left_is_removed_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    folder = tmp_path / "postgres"
+    with tempfile.TemporaryDirectory(dir="/tmp") as temporary:  # a long path would not be taken
+        monkeypatch.setenv("TMPDIR", temporary)
+        monkeypatch.setattr(tempfile, "tempdir", temporary)
+        owner, orphan = start_owner(folder)
+        server = psutil.Process(orphan)
+        kill(owner)
+        server.send_signal(number)  # at SIGQUIT it removes its notes, which name the folder
+        server.wait(timeout=10)
+        (left,) = Path(temporary).iterdir()
+
+        with EmbeddedPostgres(folder, durable=False):
+            (ours,) = Path(temporary).iterdir()
+            assert ours != left
+        assert list(Path(temporary).iterdir()) == []
 
 
 @pytest.mark.crash

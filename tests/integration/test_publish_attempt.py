@@ -1,216 +1,44 @@
-"""A publish attempt from checkpoint to card: in its own process, and step by step."""
+"""A publish attempt in its own process: what it says, what it stores, and what its card says."""
 
-import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
-import onnx
 import pytest
-import torch
 from blake3 import blake3
 from google.protobuf import json_format
-from onnx import numpy_helper
 
-from perdure.artifacts import ObjectStore, open_store
-from perdure.attempts.channel import Channel, Stopped
+from perdure.artifacts import open_store
 from perdure.contracts.v1 import work_pb2
-from perdure.datasets.imaging import probe
-from perdure.datasets.manifest import ManifestImage, manifest_of
-from perdure.datasets.snapshot import load_split, store_images, store_manifest, store_split
-from perdure.datasets.split import Split, make_split
+from perdure.datasets.snapshot import load_split
 from perdure.detection.onnx_session import OnnxDetector
 from perdure.detection.pipeline import decode, preprocess
-from perdure.errors import AttemptError, DamagedObject, StoreUnavailable
-from perdure.training.checkpoint import Best, Snapshot, export_best
-from perdure.training.config import TrainConfig
-from perdure.training.model import new_model
-from perdure_embedded.birds import CLASSES, draw_bird_dataset
-from perdure_publisher import publication as steps
-from perdure_publisher.job import read_job
-from perdure_publisher.publication import Publication
-
-CONFIG = TrainConfig.from_pairs({"imgsz": 64, "epochs": 1, "device": "cpu"})
-CHILD_TIMEOUT_S = 120
-NOW = "2026-01-02T03:04:05.000000+00:00"
-
-
-@dataclass(frozen=True)
-class World:
-    """A store with a small data set and an untrained checkpoint, and the job to publish it."""
-
-    store: ObjectStore
-    root: Path
-    job: dict[str, Any]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+from perdure_embedded.birds import CLASSES
+from tests.builders.publishing import (
+    CONFIG,
+    Ended,
+    World,
+    attempt,
+    card_of,
+    facts_of,
+    make_world,
+    one_thread,
+    run_child_process,
+)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory) -> World:
-    root = tmp_path_factory.mktemp("world")
-    store = open_store((root / "store").as_uri())
-    version, split_id = store_birds(store, draw_bird_dataset(root / "birds", images=20, size_px=96))
-    checkpoint = store_checkpoint(store, root, CLASSES)
-    job = {
-        "task_id": "task7",
-        "fence": 3,
-        "stage": "publish",
-        "store_url": (root / "store").as_uri(),
-        "cache_root": str(root / "cache"),
-        "name": "birds at the pond",
-        "dataset_version": version,
-        "split_id": split_id,
-        "config_json": CONFIG.canonical(),
-        "config_hash": CONFIG.hash,
-        "checkpoint": checkpoint,
-        "best_epoch": 1,
-        "gate": {},
-        "threads": 1,
-    }
-    return World(store, root, job)
-
-
-def store_birds(store: ObjectStore, folder: Path) -> tuple[str, str]:
-    """Put a YOLO folder into the store as the prepare stage does; gives version and split id."""
-    images, files = [], {}
-    for path in sorted(folder.glob("images/*/*.jpg")):
-        split = path.parent.name
-        rows = (folder / "labels" / split / f"{path.stem}.txt").read_text().splitlines()
-        digest = blake3(path.read_bytes()).hexdigest()
-        info = probe(path)
-        files[path.relative_to(folder).as_posix()] = path
-        boxes = tuple((int(row.split()[0]), *map(float, row.split()[1:])) for row in rows)
-        images.append(
-            ManifestImage(
-                path.relative_to(folder).as_posix(),
-                digest,
-                path.stat().st_size,
-                info.width,
-                info.height,
-                boxes,
-                split,
-            )
-        )
-    manifest = manifest_of(CLASSES, tuple(images))
-    split = make_split(manifest, seed=0, val_ratio=0.2)
-    store_images(store, manifest, files, lambda _done, _total: None)
-    store_split(store, split)
-    store_manifest(store, manifest)
-    return manifest.version, split.split_id
-
-
-def store_checkpoint(store: ObjectStore, root: Path, classes: tuple[str, ...]) -> dict[str, Any]:
-    """Store an untrained detector as the train stage stores its best epoch.
-
-    Its normalisation has seen noise: otherwise a signal dies away in a fresh network, and no fault
-    in an export would show.
-    """
-    torch.manual_seed(0)
-    model = new_model(CONFIG.model, classes).train()
-    for module in model.modules():
-        if isinstance(module, torch.nn.BatchNorm2d):
-            module.momentum = None
-    with torch.no_grad():
-        for _ in range(2):
-            model(torch.rand(4, 3, 64, 64))
-    weights = dict(model.state_dict())
-    snapshot = Snapshot(
-        config=CONFIG.canonical(),
-        dataset_version="",
-        split_id="",
-        classes=classes,
-        threads=1,
-        epoch=1,
-        step=0,
-        optimizer_steps=1,
-        last_step=0,
-        model=weights,
-        ema=weights,
-        ema_updates=1,
-        optimizer={},
-        scaler={},
-        gradients={},
-        loss_sums=(0.0, 0.0, 0.0),
-        seen=(),
-        skipped_steps=0,
-        best=Best(epoch=1, map50=0.0, map50_95=0.0, ema=weights),
-        stopped=False,
-    )
-    best = export_best(snapshot, root / "-".join(classes))
-    key = f"checkpoints/task7-best/{best.digest}.pt"
-    store.put_file(key, best.path)
-    return {"key": key, "digest": best.digest, "size_bytes": best.size_bytes}
-
-
-# ---- in its own process
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a child process ended and what it said."""
-
-    exit_code: int
-    lines: list[dict[str, Any]]
-    log: str
-    job_dir: Path
-    home: Path
-
-
-def run_child_process(job: dict[str, Any], folder: Path) -> Ended:
-    job_dir, home = folder / "job", folder / "home"
-    job_dir.mkdir()
-    home.mkdir()
-    (job_dir / "job.json").write_text(json.dumps(job))
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("YOLO_", "XDG_", "MPL"))}
-    with (folder / "channel").open("wb") as said, (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "perdure_publisher.child", str(job_dir)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            pass_fds=(said.fileno(),),
-            cwd=home,
-            env=kept
-            | {
-                "PERDURE_CHANNEL_FD": str(said.fileno()),
-                "PYTHONPATH": os.pathsep.join(sys.path),
-                "HOME": str(home),
-            },
-        )
-        exit_code = process.wait(CHILD_TIMEOUT_S)
-    lines = [json.loads(line) for line in (folder / "channel").read_text().splitlines()]
-    return Ended(exit_code, lines, (folder / "log").read_text(), job_dir, home)
+def world(tmp_path_factory) -> Iterator[World]:
+    with one_thread():
+        yield make_world(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture(scope="module")
 def published(world, tmp_path_factory) -> Ended:
     return run_child_process(world.job, tmp_path_factory.mktemp("published"))
-
-
-def facts_of(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
-    for line in lines:
-        if line["kind"] == "facts":
-            facts |= line["facts"]
-    return facts
-
-
-def card_of(world: World) -> dict[str, Any]:
-    return json.loads(world.store.get_bytes("models/task7-3/card.json"))
 
 
 def pulled(world: World, folder: Path) -> Path:
@@ -377,211 +205,6 @@ def test_a_model_below_the_gate_is_rejected_with_figures(world, tmp_path):
     ]
 
 
-# ---- step by step
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """A publication in this process, and what it says."""
-
-    publication: Publication
-    said: Path
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return facts_of([json.loads(line) for line in self.said.read_text().splitlines()])
-
-
-def attempt(world: World, folder: Path, **changes: Any) -> Attempt:
-    said = folder / "said"
-    channel = Channel(os.open(said, os.O_WRONLY | os.O_CREAT))
-    job = read_job(world.job | {"fence": 9} | changes)
-    return Attempt(Publication(job, folder, world.store, channel, lambda: NOW), said)
-
-
-def card_stored(world: World) -> bool:
-    return world.store.stat("models/task7-9/card.json") is not None
-
-
-def test_the_weights_are_copied_within_the_store(world, tmp_path, monkeypatch):
-    sent: list[str] = []
-    put = world.store.put_file
-    monkeypatch.setattr(
-        world.store, "put_file", lambda key, path: sent.append(key) or put(key, path)
-    )
-
-    attempt(world, tmp_path, fence=20).publication.run()
-
-    assert sent == ["models/task7-20/model.onnx"]
-    stored = world.store.stat("models/task7-20/weights.pt")
-    assert stored.digest == world.job["checkpoint"]["digest"]
-
-
-def test_weights_that_were_replaced_meanwhile_are_not_registered(world, tmp_path, monkeypatch):
-    real = world.store.copy
-
-    def late(source, target):
-        return replace(real(source, target), digest="0" * 64)
-
-    monkeypatch.setattr(world.store, "copy", late)
-    late_attempt = attempt(world, tmp_path, fence=10)
-
-    with pytest.raises(DamagedObject, match="was replaced while it was being published"):
-        late_attempt.publication.run()
-
-    assert world.store.stat("models/task7-10/card.json") is None
-
-
-RESUME_KEYS = (
-    "checkpoints/task7/0000000003-000001-a.pt",
-    "checkpoints/task7/0000000006-000002-b.pt",
-)
-
-
-@pytest.fixture
-def resumable(world) -> Iterator[None]:
-    """What the training would have resumed from, and that of a task of a similar name."""
-    others = ("checkpoints/task70/0000000003-000001-a.pt",)
-    for key in (*RESUME_KEYS, *others):
-        world.store.put_bytes(key, b"state")
-    yield
-    for key in (*RESUME_KEYS, *others):
-        world.store.delete(key)
-
-
-def checkpoint_keys(world: World) -> set[str]:
-    """The keys of all checkpoints but the best ones."""
-    keys = {stored.key for stored in world.store.list("checkpoints/")}
-    return {key for key in keys if "-best/" not in key}
-
-
-@pytest.mark.usefixtures("resumable")
-def test_the_checkpoints_to_resume_from_go_and_the_best_one_stays(world, tmp_path):
-    attempt(world, tmp_path, fence=20).publication.run()
-
-    assert checkpoint_keys(world) == {"checkpoints/task70/0000000003-000001-a.pt"}
-    assert world.store.stat(world.job["checkpoint"]["key"]) is not None
-
-
-@pytest.mark.usefixtures("resumable")
-def test_a_model_that_is_not_registered_keeps_them(world, tmp_path):
-    with pytest.raises(AttemptError):
-        attempt(world, tmp_path, fence=20, gate={"min_map50": 1.0}).publication.run()
-
-    assert set(RESUME_KEYS) <= checkpoint_keys(world)
-
-
-@pytest.mark.usefixtures("resumable")
-def test_a_store_that_is_away_afterwards_does_not_undo_the_model(world, tmp_path, monkeypatch):
-    def away(key):
-        raise StoreUnavailable(f"cannot delete {key}")
-
-    monkeypatch.setattr(world.store, "delete", away)
-
-    result = attempt(world, tmp_path, fence=20).publication.run()
-
-    assert result["published"]["model_id"] == "task7-20"
-    assert set(RESUME_KEYS) <= checkpoint_keys(world)
-    monkeypatch.undo()
-
-
-def test_an_export_that_computes_something_else_is_rejected(world, tmp_path, monkeypatch):
-    sound = steps.export_onnx
-
-    def swap_channels(model, *, image_size, classes, path):
-        deployment = sound(model, image_size=image_size, classes=classes, path=path)
-        graph = onnx.load(path)
-        weight = next(w for w in graph.graph.initializer if list(w.dims) == [16, 3, 3, 3])
-        flipped = np.ascontiguousarray(numpy_helper.to_array(weight)[:, ::-1])
-        weight.CopyFrom(numpy_helper.from_array(flipped, weight.name))
-        path.write_bytes(graph.SerializeToString())
-        return deployment
-
-    monkeypatch.setattr(steps, "export_onnx", swap_channels)
-    broken = attempt(world, tmp_path)
-
-    with pytest.raises(AttemptError, match=r"most on images/val/\S+\.jpg") as caught:
-        broken.publication.run()
-
-    assert caught.value.failure == "export_mismatch"
-    assert broken.facts["rejected"]["failure"] == "export_mismatch"
-    assert not {"verified", "evaluated", "registered"} & set(broken.facts)
-    assert not card_stored(world)
-
-
-def test_a_truncated_export_is_rejected(world, tmp_path, monkeypatch):
-    sound = steps.export_onnx
-
-    def truncate(model, *, image_size, classes, path):
-        deployment = sound(model, image_size=image_size, classes=classes, path=path)
-        path.write_bytes(path.read_bytes()[:-1000])
-        return deployment
-
-    monkeypatch.setattr(steps, "export_onnx", truncate)
-    broken = attempt(world, tmp_path)
-
-    with pytest.raises(AttemptError, match="cannot be loaded") as caught:
-        broken.publication.run()
-
-    assert caught.value.failure == "export_mismatch"
-    assert "rejected" in broken.facts
-
-
-def test_classes_in_another_order_are_rejected(world, tmp_path):
-    other = store_checkpoint(world.store, world.root, tuple(reversed(CLASSES)))
-    wrong = attempt(world, tmp_path, checkpoint=other)
-
-    with pytest.raises(AttemptError, match="they do not belong together") as caught:
-        wrong.publication.run()
-
-    assert caught.value.failure == "export_mismatch"
-    assert wrong.facts["rejected"]["failure"] == "export_mismatch"
-
-
-def test_a_checkpoint_that_was_changed_in_the_store_is_noticed(world, tmp_path):
-    checkpoint = world.job["checkpoint"] | {"digest": "0" * 64}
-
-    with pytest.raises(DamagedObject):
-        attempt(world, tmp_path, checkpoint=checkpoint).publication.run()
-
-
-def test_a_configuration_that_is_not_the_hashed_one_is_refused(world, tmp_path):
-    with pytest.raises(AttemptError, match="it was changed on its way") as caught:
-        attempt(world, tmp_path, config_hash="0" * 64).publication.run()
-
-    assert caught.value.failure == "config_invalid"
-
-
-def test_a_split_without_validation_images_is_refused(world, tmp_path):
-    given = load_split(world.store, world.job["split_id"])
-    split = Split(given.version, None, None, given.train + given.val, ())
-    store_split(world.store, split)
-
-    with pytest.raises(AttemptError, match="no validation images") as caught:
-        attempt(world, tmp_path, split_id=split.split_id).publication.run()
-
-    assert caught.value.failure == "dataset_invalid"
-
-
-@pytest.mark.parametrize("after", ["exporting", "evaluating", "uploading"])
-def test_a_stop_is_obeyed_between_two_steps_and_leaves_no_card(world, tmp_path, after):
-    stopped = attempt(world, tmp_path)
-    channel = stopped.publication.channel
-    tell = channel.progress
-
-    def progress(phase, **fields):
-        tell(phase, **fields)
-        if phase == after:
-            channel.request_stop()
-
-    channel.progress = progress  # type: ignore[method-assign]
-
-    with pytest.raises(Stopped):
-        stopped.publication.run()
-
-    assert not card_stored(world)
-
-
 def test_the_same_checkpoint_published_again_gives_the_same_onnx_bytes(published, world, tmp_path):
     again = attempt(world, tmp_path)
     publication = replace(again.publication, store=open_store((tmp_path / "store").as_uri()))
@@ -592,17 +215,3 @@ def test_the_same_checkpoint_published_again_gives_the_same_onnx_bytes(published
 
     first = card_of(world)["files"]["model.onnx"]["digest"]
     assert again.facts["exported"]["onnx"]["digest"] == first
-
-
-def test_a_job_with_a_missing_field_is_named():
-    with pytest.raises(AttemptError, match=r"job\.json is wrong at dataset_version"):
-        read_job(
-            {
-                "task_id": "t",
-                "fence": 1,
-                "stage": "publish",
-                "store_url": "",
-                "cache_root": "",
-                "name": "",
-            }
-        )

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -24,6 +26,7 @@ from tests.builders.services import Services
 
 pytestmark = [pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(290)]
 
+SOON_S = 10.0
 START_S = 120.0
 STOP_S = 60.0
 TASK_S = 150.0
@@ -79,7 +82,7 @@ class Launcher:
         return match
 
     def pid(self, name: str) -> int:
-        return int(self.said(rf"^{name} .* pid (\d+)")[1])
+        return int(self.said(rf"^{name} .* pid (\d+) +log ")[1])
 
     def family(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
@@ -123,7 +126,15 @@ def test_a_training_ends_in_a_model_and_ctrl_c_leaves_nothing(
     birds: Path, launch: Callable[[], Launcher], tmp_path: Path
 ) -> None:
     launcher = launch()
-    url = launcher.said(r"export PERDURE_URL=(\S+)")[1]
+    launcher.said(r"^\d\d:\d\d:\d\d starting postgres, rabbitmq, seaweedfs \.\.\.$", SOON_S)
+    url = launcher.said(r"^ +export PERDURE_URL=(\S+)$")[1]
+    assert launcher.said(r"^API (\S+)")[1] == url
+    health = launcher.said(r"^gateway +health (\S+) ")[1]
+    assert httpx.get(f"{health}/readyz").status_code == 200
+    for name in (*SERVERS, *SERVICES):
+        launcher.said(rf"^\d\d:\d\d:\d\d {name} is ready$")
+        log = Path(launcher.said(rf"^{name} .* log (\S+)$")[1])
+        assert stat.filemode(log.stat().st_mode) == "-rw-------" or name == "postgres"
     assert {launcher.pid(name) for name in (*SERVERS, *SERVICES)} <= {
         p.pid for p in launcher.family()
     }
@@ -146,14 +157,17 @@ def test_a_training_ends_in_a_model_and_ctrl_c_leaves_nothing(
         assert model.status == "registered"
         assert client.verify().first == 1
         assert client.replay(task.id).json == client.task(task.id).json
-    launcher.said(r"^relay has died: it is started again in \d+ s$")
-    launcher.said(r"^relay is started again, pid \d+$")
+    launcher.said(r"^\d\d:\d\d:\d\d relay was killed by SIGKILL: it is started again in \d+ s$")
+    launcher.said(rf"^    its log: {tmp_path}/stack/logs/relay\.log$")
+    launcher.said(r'^    which ends: {.*"service": "relay"')
+    launcher.said(r"^\d\d:\d\d:\d\d relay is started again, pid \d+$")
 
     family = launcher.family()
     os.kill(launcher.process.pid, signal.SIGINT)
     assert launcher.process.wait(STOP_S) == 0, launcher.output
     assert left(family) == []
-    launcher.said(r"^stopped; ")
+    launcher.said(r" stopping data-prep, trainer-agent, publisher \.\.\.$")
+    launcher.said(r" stopped; ")
     assert "error" not in launcher.output
 
 

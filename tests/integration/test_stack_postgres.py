@@ -51,11 +51,14 @@ async def test_the_programs_are_the_systems_newest(tmp_path: Path) -> None:
 async def test_what_was_committed_is_there_after_each_kind_of_death(tmp_path: Path) -> None:
     with made(tmp_path / "postgres") as server:
         await query(server.url, "CREATE TABLE kept (n int)")
-        for count, die in enumerate((server.stop_at_once, server.kill, server.stop)):
+        assert server.exit_code is None
+        deaths = ((server.stop_at_once, 0), (server.kill, -9), (server.stop, None))
+        for count, (die, exit_code) in enumerate(deaths):
             before = server.pid
             await query(server.url, "INSERT INTO kept VALUES (1)")
             die()
             assert server.pid is None
+            assert server.exit_code == exit_code
             server.start()
             assert server.pid not in (None, before)
             assert await query(server.url, "SELECT count(*) FROM kept") == count + 1
