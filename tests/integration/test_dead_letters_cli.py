@@ -7,8 +7,9 @@ import pytest
 from perdure.client import Client
 from perdure.contracts.v1 import events_pb2
 from perdure.domain.dead_letter import MAX_BODY_BYTES
+from perdure.errors import BusUnavailable
 from perdure.eventlog.leadership import RELAY
-from perdure.messaging.port import Queue
+from perdure.messaging.port import Queue, QueueView
 from perdure_scheduler.dead_letters import dead_lettered
 from tests.builders.command_line import CommandLine
 from tests.builders.dead_letters import (
@@ -155,6 +156,15 @@ def test_while_the_broker_is_away_a_replay_ends_with_3(perdure, server):
     assert (ran.code, "bus is closed" in ran.err) == (3, True)
 
 
+NOTHING = dict.fromkeys(("lost", "duplicated", "differs", "parked", "owed", "unchecked"), 0)
+
+
+def counted(lines: list[str]) -> dict[str, int]:
+    """The lines of what was found, each of which says what it means, too."""
+    assert all(len(line.split()) > 5 for line in lines)
+    return {line.split()[0]: int(line.split()[1]) for line in lines}
+
+
 def relayed(server) -> None:
     async def move() -> None:
         world = server.world
@@ -168,11 +178,11 @@ def test_a_log_in_order_is_reconciled_with_0(perdure, server):
     server.run(server.world.append(f"task-{TASK}", submission(task_id=TASK), assigned()))
     owed = perdure("audit", "reconcile")
     assert owed.code == 0
-    first, second, third = owed.out.splitlines()
+    first, *counts, last = owed.out.splitlines()
     assert first == "events 2, published up to 0; tasks 1, ended 0; dead letters 0"
-    assert second == "lost 0  duplicated 0  differs 0  parked 0  owed 1"
-    assert third.startswith("owed: events not published yet: 2")
-    assert "perdure relay status" in third
+    assert counted(counts) == {**NOTHING, "owed": 1}
+    assert last.startswith("owed: events not published yet: 2")
+    assert "perdure relay status" in last
     relayed(server)
     found = perdure("audit", "reconcile", "--json")
     assert (found.code, found.json["ok"], found.json["findings"]) == (0, True, [])
@@ -189,8 +199,8 @@ def test_what_is_parked_or_counts_twice_ends_with_1_and_a_line_each(perdure, ser
     relayed(server)
     ran = perdure("audit", "reconcile")
     assert ran.code == 1
-    _, counts, twice, parked = ran.out.splitlines()
-    assert counts == "lost 0  duplicated 1  differs 0  parked 1  owed 0"
+    _, *counts, twice, parked = ran.out.splitlines()
+    assert counted(counts) == {**NOTHING, "duplicated": 1, "parked": 1}
     assert twice.startswith(f"duplicated: task {TASK}: EpochCompleted at position 4")
     assert f"perdure audit events {TASK}" in twice
     assert "ValueError: one line and another; no effect of it is in the log" in parked
@@ -207,8 +217,37 @@ def test_findings_beyond_those_listed_are_counted(perdure, server):
         server.run(world.append(f"task-{TASK}", event))
     relayed(server)
     lines = perdure("audit", "reconcile").out.splitlines()
-    assert lines[1].startswith("lost 0  duplicated 102")
-    assert (len(lines), lines[-1]) == (2 + 100 + 1, "and 2 more of the same kinds")
+    assert counted(lines[1:7])["duplicated"] == 102
+    assert (len(lines), lines[-1]) == (7 + 100 + 1, "and 2 more of the same kinds")
+
+
+def test_without_a_broker_the_log_cannot_be_reconciled_which_is_no_finding(
+    perdure, server, monkeypatch
+):
+    server.run(server.world.append(f"task-{TASK}", submission(task_id=TASK)))
+    relayed(server)
+
+    async def inspect(queue: Queue) -> QueueView:
+        raise BusUnavailable("the broker does not answer")
+
+    monkeypatch.setattr(server.world.bus, "inspect", inspect)
+    ran = perdure("audit", "reconcile")
+    assert ran.code == 3
+    told = ran.out.splitlines()[-1]
+    assert told.startswith("could not check: the broker's queue dead-letters: ")
+    assert told.endswith("see that the broker runs, then reconcile again")
+    as_json = perdure("audit", "reconcile", "--json")
+    assert (as_json.code, as_json.json["ok"]) == (3, False)
+    server.run(server.world.append(STREAM, died()))
+    relayed(server)
+    assert perdure("audit", "reconcile").code == 1  # a finding weighs more
+
+
+def test_the_help_of_reconcile_explains_what_it_finds(perdure):
+    shown = perdure("audit", "reconcile", "--help").out
+    for category in NOTHING:
+        (line,) = (line for line in shown.splitlines() if line.split()[:1] == [category])
+        assert len(line.split()) > 4
 
 
 def test_the_sdk_gives_records(server):

@@ -1,6 +1,7 @@
 """The SDK against a gateway on a real port."""
 
 import asyncio
+import re
 import socket
 import threading
 import time
@@ -17,6 +18,7 @@ from perdure.errors import (
     Conflict,
     DamagedLog,
     DamagedObject,
+    ForeignServer,
     InvalidConfig,
     InvalidInput,
     InvalidSetting,
@@ -40,6 +42,7 @@ from tests.builders.gateway import (
     zip_bytes,
 )
 
+OURS = {"Perdure-Version": "1"}
 FILES = {"model.onnx": b"onnx" * 100_000, "card.json": b'{"name": "birds"}'}
 
 
@@ -373,7 +376,8 @@ def test_unsafe_file_names_are_refused_before_anything_is_fetched(name, tmp_path
     def answer(request: httpx.Request) -> httpx.Response:
         assert request.url.path == "/v1/models/m1"
         files = [{"name": name, "digest": "0" * 64, "size_bytes": 1}]
-        return httpx.Response(200, json={"id": "m1", "status": "registered", "files": files})
+        model = {"id": "m1", "status": "registered", "files": files}
+        return httpx.Response(200, json=model, headers=OURS)
 
     with (
         Client("http://127.0.0.1", transport=httpx.MockTransport(answer)) as client,
@@ -388,26 +392,53 @@ def test_no_server_is_said_in_words_that_help(tmp_path):
         port = listener.getsockname()[1]
     with (
         Client(f"http://127.0.0.1:{port}") as client,
-        pytest.raises(ServerUnreachable, match="perdure up"),
+        pytest.raises(ServerUnreachable, match="base_url names it"),
     ):
         client.version()
     with Client("not a url") as client, pytest.raises(InvalidSetting):
         client.version()
 
 
-def test_something_else_on_the_port_is_no_perdure_server():
-    for status, body, error in (
-        (404, "<html>nginx", NotFound),
-        (200, "<html>nginx", InvalidInput),
-        (200, "[1]", InvalidInput),
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "told"),
+    [
+        (404, {"content-type": "text/html"}, "<html>nginx", "404 with text/html"),
+        (200, {"content-type": "text/html"}, "<html>nginx", "200 with text/html"),
+        (200, {}, '{"tasks": 3}', "200"),
+        (404, {"content-type": "application/json"}, '{"code": "x"}', "404 with application/json"),
+        (302, {"location": "https://login"}, "", "302 and leads to https://login"),
+        (200, {"content-encoding": "gzip"}, "no gzip", "no Perdure server"),
+    ],
+)
+def test_something_else_on_the_port_is_no_perdure_server(status, headers, body, told):
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(status, stream=httpx.ByteStream(body.encode()), headers=headers)
+
+    with (
+        Client("http://127.0.0.1", transport=httpx.MockTransport(answer)) as client,
+        pytest.raises(ForeignServer, match=re.escape(told)) as caught,
     ):
-        answer = httpx.Response(status, text=body)
-        transport = httpx.MockTransport(lambda _request, answer=answer: answer)
-        with (
-            Client("http://127.0.0.1", transport=transport) as client,
-            pytest.raises(error, match="not as a Perdure server"),
-        ):
-            client.version()
+        client.version()
+    assert "is no Perdure server" in caught.value.message
+    assert len(caught.value.message.splitlines()) == 1
+    assert len(asked) == 1
+
+
+def test_a_proxy_whose_server_is_away_is_asked_again():
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        if len(asked) < 3:
+            return httpx.Response(502, text="<html>Bad Gateway")
+        return httpx.Response(200, json={"version": "1"}, headers=OURS)
+
+    with Client("http://127.0.0.1", transport=httpx.MockTransport(answer)) as client:
+        assert client.version() == "1"
+    assert len(asked) == 3
 
 
 def test_the_address_is_taken_from_variable_file_and_default_in_this_order(monkeypatch, tmp_path):
@@ -433,7 +464,7 @@ def flaky(failures: int, calls: list[str]) -> httpx.MockTransport:
         calls.append(request.headers.get("Idempotency-Key", ""))
         if len(calls) <= failures:
             raise httpx.ReadError("connection reset")
-        return httpx.Response(200, json={"version": "1"})
+        return httpx.Response(200, json={"version": "1"}, headers=OURS)
 
     return httpx.MockTransport(answer)
 

@@ -20,6 +20,7 @@ from perdure.attempts.channel import CHANNEL_VARIABLE, JOB_FILE, STOPPED
 from perdure.contracts.v1 import events_pb2
 from perdure.datasets.cache import materialise
 from perdure.datasets.check import check
+from perdure.domain.failures import POLICIES, Failure, Response
 from tests.builders.datasets import ROW, encoded, picture, write_files, write_zip, yolo_files
 
 TIMEOUT_S = 60
@@ -235,17 +236,50 @@ def test_an_unsafe_archive_is_rejected(store, tmp_path):
 @pytest.mark.parametrize(
     ("data", "changes", "failure"),
     [
-        ({"dataset_version": "ab" * 32}, {}, "dataset_invalid"),
+        ({"dataset_version": "ab" * 32}, {}, "store_damaged"),
         (
             {"upload": {"key": "uploads/x", "digest": "ab" * 32, "size_bytes": 1}},
             {},
-            "dataset_invalid",
+            "store_damaged",
         ),
     ],
 )
 def test_what_the_store_does_not_hold_cannot_be_prepared(store, tmp_path, data, changes, failure):
     code, said = run(tmp_path, data, **changes)
     assert (code, said[-1]["kind"], said[-1]["failure"]) == (1, "failed", failure)
+
+
+def test_an_upload_that_the_store_has_changed_is_the_stores_damage(store, tmp_path):
+    data = upload(store, write_zip(tmp_path / "birds.zip", yolo_files(3)))
+    (stored,) = (path for path in (tmp_path / "store" / "data").rglob("*") if path.is_file())
+    stored.chmod(0o644)
+    stored.write_bytes(stored.read_bytes()[:-1] + b"x")
+    code, said = run(tmp_path, data)
+    assert (code, said[-1]["kind"], said[-1]["failure"]) == (1, "failed", "store_damaged")
+    assert "uploads/birds.zip" in said[-1]["detail"]
+    assert of_kind(said, "facts") == []  # nothing is said against the data set
+    policy = POLICIES[Failure(said[-1]["failure"])]
+    assert (policy.response, policy.max_retries) == (Response.GIVE_UP, 0)
+    assert "perdure dataset push" in policy.advice
+
+
+def test_pushed_again_a_version_whose_manifest_was_damaged_is_whole(store, tmp_path):
+    data = upload(store, write_zip(tmp_path / "birds.zip", yolo_files(3)))
+    prepared = run(tmp_path, data)[1][-1]["result"]["prepared"]
+    key = f"datasets/manifests/{prepared['dataset_version']}.json"
+    text = store.get_bytes(key)
+    stored = next(
+        path
+        for path in (tmp_path / "store/data").rglob("*")
+        if path.is_file() and path.read_bytes() == text
+    )
+    stored.chmod(0o644)
+    stored.write_bytes(text[:-1])
+    known = {"dataset_version": prepared["dataset_version"]}
+    assert run(tmp_path, known)[1][-1]["failure"] == "store_damaged"
+    assert run(tmp_path, data)[0] == 0
+    assert store.get_bytes(key) == text
+    assert run(tmp_path, known)[0] == 0
 
 
 def test_a_ratio_out_of_range_is_the_configurations_fault(store, tmp_path):

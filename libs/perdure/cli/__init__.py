@@ -4,7 +4,7 @@ points.
 
 import sys
 
-INTERRUPTED = 130
+from perdure.cli.exit_codes import ExitCode
 
 
 def main() -> None:
@@ -14,7 +14,7 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(ExitCode.INTERRUPTED)
 
 
 __all__ = ["main"]

@@ -1,9 +1,4 @@
-"""The command `perdure`: its tree of commands, and what errors become.
-
-Exit codes: 0 done; 1 a negative answer (a failed task, a broken data set, a damaged log); 2 misuse,
-invalid input or configuration, a path that cannot be used; 3 no server, or something that it needs,
-answers; 70 a bug in Perdure; 130 interrupted.
-"""
+"""The command `perdure`: its tree of commands, and what errors become."""
 
 import errno
 import importlib.metadata
@@ -20,21 +15,12 @@ import typer
 
 import perdure
 from perdure.cli import audit, dataset, model, relay, service, task, train
+from perdure.cli.exit_codes import ExitCode, exit_code, listed
 from perdure.cli.output import complain, print_error_json
 from perdure.client.address import DATA_DIR_VARIABLE, DEFAULT_URL, URL_VARIABLE
-from perdure.errors import (
-    InvalidDataset,
-    InvalidInput,
-    InvalidSetting,
-    PerdureError,
-    Unavailable,
-)
+from perdure.errors import InvalidInput, InvalidSetting, PerdureError
 
 ENTRY_POINTS: Final = "perdure.commands"
-NEGATIVE: Final = 1
-MISUSE: Final = 2
-UNREACHABLE: Final = 3
-BUG: Final = 70  # EX_SOFTWARE of sysexits.h
 # These come from writing, so without a path; they are about the machine all the same.
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 # Files here are ours: when one is missing, no path that a user named is wrong.
@@ -51,8 +37,8 @@ Environment variables:
                     Default: ~/.local/share/perdure
 
 \b
-Exit codes: 0 done; 1 no (findings, a failed task); 2 misuse; 3 no server;
-130 interrupted.
+Exit codes:
+{listed()}
 """
 
 # What `perdure --help` says without importing a service; other names come without a line.
@@ -127,19 +113,6 @@ def _top(
     """Object-detection training that finishes, and whose result can be believed."""
 
 
-def exit_code(error: PerdureError) -> int:
-    """What the command ends with after this error."""
-    match error:
-        case Unavailable():
-            return UNREACHABLE
-        case InvalidDataset():  # misuse is a wrong command; this is an answer about the data
-            return NEGATIVE
-        case InvalidInput():
-            return MISUSE
-        case _:
-            return NEGATIVE
-
-
 def main() -> None:
     """Run the command line and exit."""
     try:
@@ -148,14 +121,14 @@ def main() -> None:
         _fail(error, exit_code(error))
     except OSError as error:
         if not _is_about_a_path(error):
-            _fail(_bug(error), BUG)
+            _fail(_bug(error), ExitCode.BUG)
         named = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-        _fail(InvalidInput(f"{named}{error.strerror}", errno=error.errno), MISUSE)
+        _fail(InvalidInput(f"{named}{error.strerror}", errno=error.errno), ExitCode.MISUSE)
     except Exception as error:  # noqa: BLE001 - the outermost boundary: recorded in a file, told in a line
-        _fail(_bug(error), BUG)
+        _fail(_bug(error), ExitCode.BUG)
 
 
-def _fail(error: PerdureError, code: int) -> NoReturn:
+def _fail(error: PerdureError, code: ExitCode) -> NoReturn:
     # From the arguments themselves: the command that would have read the option has failed.
     if "--json" in sys.argv[1:]:
         print_error_json(error)

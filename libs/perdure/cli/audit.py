@@ -1,17 +1,31 @@
 """perdure audit: replay, events, verify, reconcile, dead-letters."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from perdure.cli import dead_letters
+from perdure.cli.events import event_line
+from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import AsJson, print_json, print_table, say
+from perdure.cli.server import connect
 from perdure.cli.task import TaskId, print_task
-from perdure.cli.watching import event_line
-from perdure.client import Client, Reconciliation
+from perdure.client import Reconciliation
+from perdure.domain.reconciliation import EXPLAINED, Category
 
 app = typer.Typer(help="Ask the event log what happened.", no_args_is_help=True)
 app.add_typer(dead_letters.app, name="dead-letters")
+
+_WIDTH: Final = max(map(len, Category))
+_CATEGORIES: Final = "\n".join(f"  {name:<{_WIDTH}}  {EXPLAINED[name]}" for name in Category)
+_RECONCILE_EPILOG: Final = f"""\b
+What is found is one of these:
+{_CATEGORIES}
+
+\b
+Exit codes: 0 nothing, or only what is owed; 1 something else was found;
+3 nothing else was found, but not all could be checked: try again.
+"""
 
 
 @app.command()
@@ -24,7 +38,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Rebuild a task's state from its events alone."""
-    with Client() as client:
+    with connect() as client:
         task = client.replay(client.find_task_id(task_id), at_version)
     if as_json:
         print_json(task.json)
@@ -35,7 +49,7 @@ def replay(
 @app.command()
 def events(task_id: TaskId, as_json: AsJson = False) -> None:
     """List a task's events as they stand in the log."""
-    with Client() as client:
+    with connect() as client:
         found = list(client.events(client.find_task_id(task_id)))
     if as_json:
         print_json(found)
@@ -53,7 +67,7 @@ def events(task_id: TaskId, as_json: AsJson = False) -> None:
 @app.command()
 def verify(as_json: AsJson = False) -> None:
     """Check that the log is complete, in order, and unchanged."""
-    with Client() as client:
+    with connect() as client:
         verification = client.verify()
     if as_json:
         print_json(verification.json)
@@ -62,21 +76,27 @@ def verify(as_json: AsJson = False) -> None:
         say(f"head {verification.head}")
 
 
-@app.command()
+@app.command(epilog=_RECONCILE_EPILOG)
 def reconcile(as_json: AsJson = False) -> None:
-    """Hold the log against the relay, the dead letters and the read models, and name what is lost,
-    duplicated or parked.
-
-    Exit code 1: there is something else than what is owed, which will be done by itself.
+    """Hold the log against the relay, the broker, the dead letters and the read models, and name
+    what is lost, duplicated or parked.
     """
-    with Client() as client:
+    with connect() as client:
         found = client.reconcile()
     if as_json:
         print_json(found.json)
     else:
         _print_found(found)
     if not found.ok:
-        raise typer.Exit(1)
+        raise typer.Exit(_verdict(found))
+
+
+def _verdict(found: Reconciliation) -> ExitCode:
+    """What is not all right, when something is not: a finding weighs more than a gap."""
+    harmless = (Category.OWED, Category.UNCHECKED)
+    if any(count for category, count in found.counts.items() if category not in harmless):
+        return ExitCode.NEGATIVE
+    return ExitCode.UNAVAILABLE
 
 
 def _print_found(found: Reconciliation) -> None:
@@ -85,10 +105,12 @@ def _print_found(found: Reconciliation) -> None:
         f"events {log['events']}, published up to {log['published']}; tasks {log['tasks']}, "
         f"ended {log['tasks_ended']}; dead letters {log['dead_letters']}"
     )
-    say("  ".join(f"{category} {count}" for category, count in found.counts.items()))
+    for category in Category:
+        say(f"{category:<{_WIDTH}} {found.counts.get(category, 0):>3}  {EXPLAINED[category]}")
     for finding in found.findings:
         # Errors may run over many lines; a finding is one.
         told = " ".join(finding.detail.split()) or f"{finding.kind} {finding.subject}"
-        say(f"{finding.category}: {told}; {finding.advice}")
+        unchecked = finding.category == Category.UNCHECKED
+        say(f"{'could not check' if unchecked else finding.category}: {told}; {finding.advice}")
     if found.json["not_listed"]:
         say(f"and {found.json['not_listed']} more of the same kinds")

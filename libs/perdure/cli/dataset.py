@@ -19,8 +19,9 @@ from perdure.cli.output import (
     print_table,
     say,
 )
+from perdure.cli.server import connect
 from perdure.cli.watching import complain_failed, follow
-from perdure.client import Client, Dataset
+from perdure.client import Dataset
 from perdure.errors import TaskFailed
 
 app = typer.Typer(help="Check and import data sets, and look at them.", no_args_is_help=True)
@@ -52,7 +53,7 @@ def push(
     result = checked(path)
     if not result.ok:
         refuse(result, as_json=as_json)
-    with Client() as client:
+    with connect() as client:
         client.version()
         with bytes_bar("uploading") as on_progress:
             task = client.push_dataset(path, name, on_progress=on_progress)
@@ -77,7 +78,7 @@ def push(
 @app.command("ls")
 def list_datasets(limit: Limit = 50, as_json: AsJson = False) -> None:
     """List data set versions."""
-    with Client() as client:
+    with connect() as client:
         found = list(client.datasets(limit=limit))
     if as_json:
         print_json([dataset.json for dataset in found])
@@ -102,7 +103,7 @@ def list_datasets(limit: Limit = 50, as_json: AsJson = False) -> None:
 @app.command()
 def show(version: Version, as_json: AsJson = False) -> None:
     """Show one data set version."""
-    with Client() as client:
+    with connect() as client:
         dataset = client.dataset(client.find_dataset_version(version))
     if as_json:
         print_json(dataset.json)

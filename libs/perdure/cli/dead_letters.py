@@ -13,6 +13,7 @@ from perdure.cli.output import (
     print_table,
     say,
 )
+from perdure.cli.server import connect
 from perdure.client import Client, DeadLetter
 from perdure.domain.dead_letter import LetterStatus
 from perdure.errors import Conflict, InvalidInput
@@ -39,7 +40,7 @@ def list_dead_letters(
     as_json: AsJson = False,
 ) -> None:
     """List messages that failed as often as their queue allows."""
-    with Client() as client:
+    with connect() as client:
         letters = list(client.dead_letters(status=status and status.value, limit=limit))
     if as_json:
         print_json([letter.json for letter in letters])
@@ -68,7 +69,7 @@ def show(dead_letter_id: DeadLetterId, as_json: AsJson = False) -> None:
 
     --json shows its body, too.
     """
-    with Client() as client:
+    with connect() as client:
         letter = client.dead_letter(client.find_dead_letter_id(dead_letter_id))
     if as_json:
         print_json(letter.json)
@@ -109,7 +110,7 @@ def replay(
         raise InvalidInput("name either one dead letter, or --all")
     if queue is not None and not every:
         raise InvalidInput("--queue goes with --all only")
-    with Client() as client:
+    with connect() as client:
         if dead_letter_id is not None:
             letter = client.replay_dead_letter(client.find_dead_letter_id(dead_letter_id))
             _print_replayed(letter, as_json=as_json)

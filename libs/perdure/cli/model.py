@@ -16,7 +16,8 @@ from perdure.cli.output import (
     print_table,
     say,
 )
-from perdure.client import Client, Model
+from perdure.cli.server import connect
+from perdure.client import Model
 
 app = typer.Typer(help="Look at the registry, and fetch models from it.", no_args_is_help=True)
 ModelId = Annotated[
@@ -27,7 +28,7 @@ ModelId = Annotated[
 @app.command("ls")
 def list_models(limit: Limit = 50, as_json: AsJson = False) -> None:
     """List models, rejected ones included."""
-    with Client() as client:
+    with connect() as client:
         models = list(client.models(limit=limit))
     if as_json:
         print_json([model.json for model in models])
@@ -54,7 +55,7 @@ def list_models(limit: Limit = 50, as_json: AsJson = False) -> None:
 @app.command()
 def show(model_id: ModelId, as_json: AsJson = False) -> None:
     """Show one model: metrics, verdict, files and card."""
-    with Client() as client:
+    with connect() as client:
         model = client.model(client.find_model_id(model_id))
         card = client.model_card(model.id) if "card" in model.json else None
     if as_json:
@@ -104,7 +105,7 @@ def pull(
     as_json: AsJson = False,
 ) -> None:
     """Fetch a registered model's files, checked by their digests."""
-    with Client() as client, bytes_bar("fetching") as on_progress:
+    with connect() as client, bytes_bar("fetching") as on_progress:
         full_id = client.find_model_id(model_id)
         paths = client.pull_model(full_id, out, on_progress=on_progress)
     if as_json:

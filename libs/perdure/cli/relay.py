@@ -5,7 +5,8 @@ from typing import Final
 import typer
 
 from perdure.cli.output import AsJson, duration, print_fields, print_json, say
-from perdure.client import Client, RelayStatus
+from perdure.cli.server import connect
+from perdure.client import RelayStatus
 
 app = typer.Typer(help="Ask how the log gets to the broker.", no_args_is_help=True)
 
@@ -27,7 +28,7 @@ def status(as_json: AsJson = False) -> None:
 
     Exit code 1: events wait, and no relay is active to publish them.
     """
-    with Client() as client:
+    with connect() as client:
         relay = client.relay_status()
     if as_json:
         print_json(relay.json)

@@ -15,9 +15,10 @@ from perdure.cli.output import (
     print_table,
     say,
 )
+from perdure.cli.server import connect
 from perdure.cli.watching import conclude
 from perdure.cli.watching import follow as follow_task
-from perdure.client import Client, Task
+from perdure.client import Task
 from perdure.domain.task import Status
 from perdure.errors import InvalidInput
 
@@ -36,7 +37,7 @@ def list_tasks(
     as_json: AsJson = False,
 ) -> None:
     """List tasks."""
-    with Client() as client:
+    with connect() as client:
         tasks = list(client.tasks(status=status and status.value, limit=limit))
     if as_json:
         print_json([task.json for task in tasks])
@@ -64,7 +65,7 @@ def list_tasks(
 @app.command()
 def show(task_id: TaskId, as_json: AsJson = False) -> None:
     """Show one task: where it stands, its attempts and its epochs."""
-    with Client() as client:
+    with connect() as client:
         task = client.task(client.find_task_id(task_id))
     if as_json:
         print_json(task.json)
@@ -152,7 +153,7 @@ def _epochs(task: Task) -> list[tuple[Any, ...]]:
 @app.command()
 def watch(task_id: TaskId, as_json: AsJson = False) -> None:
     """Follow a task until it has ended, as `perdure train --wait` does, and exit as that does."""
-    with Client() as client:
+    with connect() as client:
         task = client.task(client.find_task_id(task_id))
         task = follow_task(client, task, quiet=as_json, past=True)
     if as_json:
@@ -174,7 +175,7 @@ def logs(
     """Print what a task's attempts wrote."""
     if follow and (as_json or offset):
         raise InvalidInput("-f goes with neither --json nor --offset: leave one of them out")
-    with Client() as client:
+    with connect() as client:
         full_id = client.find_task_id(task_id)
         if follow:
             for piece in client.follow_logs(full_id):
@@ -199,7 +200,7 @@ def _write(piece: str) -> None:
 @app.command()
 def cancel(task_id: TaskId, as_json: AsJson = False) -> None:
     """Ask for a task to be stopped."""
-    with Client() as client:
+    with connect() as client:
         task = client.cancel(client.find_task_id(task_id))
     if as_json:
         print_json(task.json)

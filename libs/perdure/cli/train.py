@@ -9,6 +9,7 @@ import typer
 
 from perdure.cli.findings import checked, refuse
 from perdure.cli.output import AsJson, bytes_bar, given_name, print_json, say
+from perdure.cli.server import connect
 from perdure.cli.settings import default_of, print_settings
 from perdure.cli.watching import conclude, follow
 from perdure.client import Client, Task
@@ -107,7 +108,7 @@ def train(
         result = checked(source.path)
         if not result.ok:
             refuse(result, as_json=as_json)
-    with Client() as client:
+    with connect() as client:
         task = _submit(client, source, name, config, min_map50)
         if wait:
             if not as_json:

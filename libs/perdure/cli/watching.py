@@ -11,10 +11,11 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from perdure.cli.events import watched_line
+from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import SHORT_ID, complain_line, console, duration, number, say, text
 from perdure.client import Client, Task, Update
 
-INTERRUPTED: Final = 130
 SHOWN_EPOCHS: Final = 8
 REFRESHES_PER_S: Final = 4
 # A free worker is given work within a second or two; whoever waits longer waits for one.
@@ -43,7 +44,7 @@ def follow(client: Client, task: Task, *, quiet: bool = False, past: bool = Fals
         complain_line(f"look at it:      perdure task show {task.id}")
         complain_line(f"its log:         perdure task logs {task.id} -f")
         complain_line(f"stop it with:    perdure task cancel {task.id}")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 def _last(updates: Iterator[Update], task: Task) -> Task:
@@ -95,7 +96,7 @@ class _Lines:
         if event["type"] == "TaskFailed":
             self._failed = ""
         self._say_failed()
-        line = event_line(event)
+        line = watched_line(event)
         if event["type"] == "AttemptFailed":
             self._failed = line
         elif line:
@@ -133,7 +134,7 @@ def conclude(task: Task, *, as_json: bool) -> None:
     """Say how a task ended; exit with 1 unless it succeeded."""
     if task.status != "succeeded":
         complain_failed(task)
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NEGATIVE)
     if not task.model_id:
         if not as_json:
             say(f"data set version {task.dataset_version}")
@@ -159,38 +160,6 @@ def complain_failed(task: Task) -> None:
         complain_line(f"its log: perdure task logs {task.id}")
 
 
-def event_line(event: Mapping[str, Any]) -> str:
-    """A recorded event as a line for people; empty for one that says nothing to them."""
-    data = event["data"]
-    match event["type"]:
-        case "AttemptAssigned":
-            return f"{data['stage']}: attempt {data['fence']} on {data['worker_id']}"
-        case "AttemptStarted":
-            epoch = data.get("resumed_from_epoch")
-            return (
-                "" if epoch is None else f"attempt {data['fence']} runs, resumed from epoch {epoch}"
-            )
-        case "EpochCompleted":
-            return (
-                f"epoch {data['epoch']}/{data['epochs']}: box {number(data['box_loss'])} "
-                f"cls {number(data['cls_loss'])} dfl {number(data['dfl_loss'])} "
-                f"mAP50 {number(data['map50'])} mAP50-95 {number(data['map50_95'])} "
-                f"({duration(data['duration_s'])})"
-            )
-        case "HeartbeatTimedOut":
-            return f"attempt {data['fence']}: silent for {duration(data['silent_s'])}"
-        case "AttemptFailed":
-            return f"attempt {data['fence']} failed: {data['failure']}: {data['detail']}"
-        case "RetryScheduled":
-            return f"{data['stage']}: retry {data['retry']} from {data['not_before'][:19]} on"
-        case "AttemptSucceeded":
-            return f"attempt {data['fence']} succeeded"
-        case "TaskCancelRequested":
-            return "cancel requested"
-        case _:
-            return ""
-
-
 # ---- a live picture ------------------------------------------------------------------------------
 
 
@@ -206,7 +175,7 @@ def _on_terminal(updates: Iterator[Update], task: Task) -> Task:
             if update.progress is not None:
                 progress = update.progress
             if update.event is not None:
-                last_line = event_line(update.event) or last_line
+                last_line = watched_line(update.event) or last_line
                 if update.event["type"] == "TaskFailed":  # said at length, once, below the picture
                     last_line = ""
             if update.connected and not connected:

@@ -25,9 +25,12 @@ from perdure.client.records import (
     Update,
     Verification,
 )
+from perdure.client.waiting import OnWait
 from perdure.errors import InvalidInput, NotFound, TaskFailed, Unavailable
 
 LOG_POLL_S: Final = 1.0
+# A broker that has just started confirms late, and asking again would put a message back twice.
+CONFIRM_TIMEOUT_S: Final = 60.0
 
 
 class Client:
@@ -38,10 +41,18 @@ class Client:
     """
 
     def __init__(
-        self, base_url: str | None = None, *, transport: httpx.BaseTransport | None = None
+        self,
+        base_url: str | None = None,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        on_wait: OnWait | None = None,
     ) -> None:
-        """Without `base_url`: PERDURE_URL, else the local server's, else http://127.0.0.1:7412."""
-        self._connection = Connection(base_url, transport)
+        """Without `base_url`: PERDURE_URL, else the local server's, else http://127.0.0.1:7412.
+
+        `on_wait` is called with the server's URL, from a thread of its own, once in each request
+        whose answer takes more than 3 s.
+        """
+        self._connection = Connection(base_url, transport, on_wait)
 
     def __enter__(self) -> Self:
         return self
@@ -73,6 +84,7 @@ class Client:
         """Send a folder (packed on the way) or a zip archive; gives `key`, `digest`, `size_bytes`
         for `submit`.
         """
+        self.version()  # one that hangs is found out before much is packed and sent
         return uploads.send(self._connection, path, on_progress)
 
     def push_dataset(
@@ -262,10 +274,7 @@ class Client:
         """Have the server walk its whole log. Raises DamagedLog, naming the first place that is
         wrong.
         """
-        response = self._connection.request(
-            "GET", "/v1/audit/verify", reply_timeout_s=LONG_REPLY_TIMEOUT_S
-        )
-        form = form_of(response)
+        form = self._get_long("/v1/audit/verify")
         return Verification(form["from"], form["to"], form["head"], form)
 
     def relay_status(self) -> RelayStatus:
@@ -273,11 +282,10 @@ class Client:
         return RelayStatus.of(self._get("/v1/audit/relay"))
 
     def reconcile(self) -> Reconciliation:
-        """Have the server hold its log against the relay, the dead letters and the read models."""
-        response = self._connection.request(
-            "GET", "/v1/audit/reconcile", reply_timeout_s=LONG_REPLY_TIMEOUT_S
-        )
-        return Reconciliation.of(form_of(response))
+        """Have the server hold its log against the relay, the broker, the dead letters and the read
+        models.
+        """
+        return Reconciliation.of(self._get_long("/v1/audit/reconcile"))
 
     def dead_letters(
         self, *, status: str | None = None, prefix: str = "", limit: int | None = None
@@ -296,7 +304,8 @@ class Client:
         BusUnavailable when the broker is away.
         """
         path = f"/v1/audit/dead-letters/{_part(dead_letter_id)}/replay"
-        return DeadLetter.of(form_of(self._connection.request("POST", path)))
+        response = self._connection.request("POST", path, reply_timeout_s=CONFIRM_TIMEOUT_S)
+        return DeadLetter.of(form_of(response))
 
     # ---- ids -------------------------------------------------------------------------------------
 
@@ -322,6 +331,12 @@ class Client:
 
     def _get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
         return form_of(self._connection.request("GET", path, params=params))
+
+    def _get_long(self, path: str) -> Json:
+        """What takes the server its time."""
+        self.version()  # one that hangs is found out by a short question
+        request = self._connection.request
+        return form_of(request("GET", path, reply_timeout_s=LONG_REPLY_TIMEOUT_S))
 
     def _pages(
         self, path: str, name: str, limit: int | None, params: Mapping[str, Any]

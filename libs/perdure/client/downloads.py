@@ -13,12 +13,14 @@ from urllib.parse import quote
 from blake3 import blake3
 
 from perdure.artifacts.hashing import digest_file
-from perdure.client.connection import REPLY_TIMEOUT_S, Connection
+from perdure.client.connection import Connection
 from perdure.client.records import Model, ModelFile
 from perdure.errors import Conflict, DamagedObject, InvalidInput
 
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 READ_BYTES: Final = 1024 * 1024
+# The server reads from a store that may have to be asked again.
+SILENCE_S: Final = 60.0
 
 # Called with the bytes that arrived so far, and the bytes of all files.
 OnProgress = Callable[[int, int], None]
@@ -105,7 +107,7 @@ def _fetch(
     digest = blake3()
     size_bytes = 0
     with (
-        connection.stream(path, silence_s=REPLY_TIMEOUT_S) as response,
+        connection.stream(path, silence_s=SILENCE_S) as response,
         target.open("xb") as out,
     ):
         for chunk in response.iter_bytes(READ_BYTES):

@@ -1,13 +1,26 @@
 """Problem details from the server, as the errors they were there."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
-from perdure.errors import Conflict, InvalidInput, NotFound, PerdureError, Unavailable
+from perdure.client.address import Address
+from perdure.errors import (
+    Conflict,
+    ForeignServer,
+    InvalidInput,
+    NotFound,
+    PerdureError,
+    Unavailable,
+)
 
-MAX_QUOTED_CHARACTERS = 300
+VERSION_HEADER: Final = "Perdure-Version"  # of every answer of a Perdure server but its problems
+PROBLEM_TYPES: Final = "urn:perdure:problem:"
+# A server that asks for a longer pause is asked again all the same, or not at all.
+MAX_RETRY_AFTER_S: Final = 10.0
+# What a proxy says of a server behind it that is away.
+_AWAY: Final = (502, 503, 504)
 
 
 def _classes(root: type[PerdureError]) -> Iterator[type[PerdureError]]:
@@ -16,35 +29,57 @@ def _classes(root: type[PerdureError]) -> Iterator[type[PerdureError]]:
         yield from _classes(child)
 
 
-def error_from(response: httpx.Response) -> PerdureError:
+def is_from_perdure(response: httpx.Response) -> bool:
+    """Whether a Perdure server gave this answer, which is no problem."""
+    return VERSION_HEADER in response.headers
+
+
+def error_from(response: httpx.Response, address: Address) -> PerdureError:
     """The error that a response tells of. Its body has been read."""
     try:
         body: Any = response.json()
     except ValueError:
         body = None
-    if not (isinstance(body, dict) and isinstance(body.get("code"), str)):
-        return _foreign(response)
+    if not (isinstance(body, dict) and str(body.get("type")).startswith(PROBLEM_TYPES)):
+        return foreign(response, address)
     message = str(body.get("detail", ""))
     given = body.get("details")
     details: dict[str, Any] = given if isinstance(given, dict) else {}
+    if (seconds := response.headers.get("Retry-After", "")).isdecimal():
+        details = {**details, "retry_after_s": min(float(seconds), MAX_RETRY_AFTER_S)}
     for cls in _classes(PerdureError):
         # Found by code alone, so that an error keeps its place in the tree (and its exit code) over
         # the wire.
-        if cls.code == body["code"]:
+        if cls.code == body.get("code"):
             return _make(cls, message, details)
     return _make(_by_status(response.status_code), message, details)
 
 
+def foreign(response: httpx.Response, address: Address) -> Unavailable:
+    """Not from Perdure: from a proxy, or another server on that port."""
+    status = response.status_code
+    if status in _AWAY:
+        return Unavailable(
+            f"{address.shown} answered {status}, as a proxy does whose server is away: try again"
+        )
+    told = f"it answered {status}"
+    if response.has_redirect_location:
+        told += f" and leads to {response.headers['Location']}"
+    elif kind := response.headers.get("Content-Type"):
+        told += f" with {kind}"
+    return ForeignServer(
+        f"what answers at {address.shown} is no Perdure server ({told}): {address.advice}"
+    )
+
+
 def form_of(response: httpx.Response) -> dict[str, Any]:
-    """The JSON object that a server answered with. Raises InvalidInput when it is something
-    else: then it is no Perdure server.
-    """
+    """The JSON object of an answer. Raises ForeignServer when it is something else."""
     try:
         form: Any = response.json()
     except ValueError:
         form = None
     if not isinstance(form, dict):
-        raise _foreign(response)
+        raise ForeignServer(f"{response.request.url.path} answered with no JSON object")
     return form
 
 
@@ -62,18 +97,9 @@ def _by_status(status: int) -> type[PerdureError]:
             return NotFound
         case 409:
             return Conflict
-        case 502 | 503 | 504:
+        case _ if status in _AWAY:
             return Unavailable
         case _ if status < 500:
             return InvalidInput
         case _:
             return PerdureError
-
-
-def _foreign(response: httpx.Response) -> PerdureError:
-    """Not from Perdure: a proxy, or another server on that port."""
-    quoted = response.text[:MAX_QUOTED_CHARACTERS]
-    return _by_status(response.status_code)(
-        f"{response.request.url} answered {response.status_code}, and not as a Perdure server "
-        f"does: {quoted!r}"
-    )

@@ -182,8 +182,8 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a reconciliation found: `category` is lost, duplicated, differs, parked or
-    owed.
+    """Something that a reconciliation found: `category` is lost, duplicated, differs, parked,
+    owed or unchecked.
     """
 
     category: str
@@ -195,7 +195,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """The log held against what belongs to it. `ok`: there is nothing but what is owed."""
+    """The log held against what belongs to it.
+
+    `ok`: all was looked at, and there is nothing but what is owed.
+    """
 
     ok: bool
     head: int

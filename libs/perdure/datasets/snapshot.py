@@ -7,13 +7,14 @@ datasets/splits/<split_id>.json
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from perdure.artifacts.port import ObjectStore, StoredObject
 from perdure.datasets.manifest import Manifest, ManifestImage, parse_manifest
 from perdure.datasets.split import Split, parse_split
-from perdure.errors import InvalidDataset
+from perdure.errors import DamagedObject, InvalidDataset, NotFound
 
 # Storing and fetching wait for the disk or the network, not for the processor.
 TRANSFER_THREADS: Final = 8
@@ -93,5 +94,11 @@ def load_split(store: ObjectStore, split_id: str) -> Split:
 
 
 def _put_once(store: ObjectStore, key: str, text: str) -> StoredObject:
-    # The key is a hash of the text: what lies there already is the same.
-    return store.stat(key) or store.put_bytes(key, text.encode())
+    # The key is a hash of the text: what lies there already is the same, unless it was damaged.
+    data = text.encode()
+    known = store.stat(key)
+    if known is not None:
+        with suppress(NotFound, DamagedObject):  # mended by storing it again
+            if store.get_bytes(key) == data:
+                return known
+    return store.put_bytes(key, data)

@@ -24,6 +24,7 @@ class Failure(StrEnum):
     DISK_FULL = "disk_full"
     UNREACHABLE = "unreachable"
     CHECKPOINT_DAMAGED = "checkpoint_damaged"
+    STORE_DAMAGED = "store_damaged"
     DATASET_INVALID = "dataset_invalid"
     CONFIG_INVALID = "config_invalid"
     BELOW_GATE = "below_gate"
@@ -99,6 +100,10 @@ POLICIES: Final[dict[Failure, Policy]] = {
     Failure.CHECKPOINT_DAMAGED: _give_up(
         "Look for a disk that fails under the object store, then submit the task again: it starts "
         "from the beginning."
+    ),
+    Failure.STORE_DAMAGED: _give_up(
+        "The object store has lost or changed what was put into it: look for a disk that fails "
+        "under it, then push the data set again (perdure dataset push PATH)."
     ),
     Failure.DATASET_INVALID: _give_up("Correct the findings, then submit the task again."),
     Failure.CONFIG_INVALID: _give_up("Correct the configuration, then submit the task again."),

@@ -13,11 +13,23 @@ MAX_LISTED: Final = 100
 class Category(StrEnum):
     """What a finding comes to."""
 
-    LOST = "lost"  # something that was, and is not in the log
-    DUPLICATED = "duplicated"  # something took effect more than once
-    DIFFERS = "differs"  # what follows from the log is not what it says
-    PARKED = "parked"  # a person has to decide
-    OWED = "owed"  # it will be done by itself, when what does it runs
+    LOST = "lost"
+    DUPLICATED = "duplicated"
+    DIFFERS = "differs"
+    PARKED = "parked"
+    OWED = "owed"
+    UNCHECKED = "unchecked"
+
+
+# For people, one line each.
+EXPLAINED: Final[dict[Category, str]] = {
+    Category.LOST: "it was there, and is not in the log any more",
+    Category.DUPLICATED: "it took effect more than once",
+    Category.DIFFERS: "something built from the log says something else than the log",
+    Category.PARKED: "a message failed for good: a person has to decide",
+    Category.OWED: "not done yet; it will be done by itself, which is no fault",
+    Category.UNCHECKED: "could not be looked at, so nobody knows whether it is in order",
+}
 
 
 class Kind(StrEnum):
@@ -105,7 +117,8 @@ MEANINGS: Final[dict[Kind, Meaning]] = {
         Category.OWED, "see whether it stands still: the gateway's /healthz and its log say why"
     ),
     Kind.BROKER_AWAY: Meaning(
-        Category.OWED, "see that the broker runs, and reconcile again: dead letters may wait there"
+        Category.UNCHECKED,
+        "dead letters may wait there: see that the broker runs, then reconcile again",
     ),
 }
 
@@ -155,8 +168,8 @@ class Findings:
         return sum(n for kind, n in self._counts.items() if MEANINGS[kind].category is category)
 
     def to_json(self) -> dict[str, Any]:
-        """`ok` (nothing but what is owed), counts by category, findings, and how many are not
-        listed.
+        """`ok` (all was looked at, and there is nothing but what is owed), counts by category,
+        findings, and how many are not listed.
         """
         counts = {category.value: self.count(category) for category in Category}
         listed = [

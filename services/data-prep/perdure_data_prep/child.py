@@ -23,8 +23,10 @@ def work(job: dict[str, Any], job_dir: Path, channel: Channel) -> Mapping[str, A
     store = open_store(job["store_url"])  # a wrong setting of this service is no fault of the task
     try:
         prepared = _prepare(store, job, job_dir, channel)
-    except (InvalidDataset, NotFound, DamagedObject) as error:
+    except InvalidDataset as error:
         raise AttemptError(Failure.DATASET_INVALID, error.message) from error
+    except (NotFound, DamagedObject) as error:  # the gateway takes no task on what is not stored
+        raise AttemptError(Failure.STORE_DAMAGED, error.message) from error
     except InvalidInput as error:
         raise AttemptError(Failure.CONFIG_INVALID, error.message) from error
     except OSError as error:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from perdure.cli.watching import event_line
+from perdure.cli.events import event_line, watched_line
 from perdure.client import Client, Model, Task
 from perdure.errors import PerdureError
 from perdure_embedded.birds import draw_bird_dataset
@@ -76,7 +76,7 @@ def _follow(client: Client, task: Task) -> tuple[Task, list[Mapping[str, Any]]]:
         task = update.task
         if update.event is not None:
             trail.append(update.event)
-            if line := event_line(update.event):
+            if line := watched_line(update.event):
                 console.print(f"   {line}")
         if not killed and update.progress is not None:
             killed = _kill_in_the_middle(client, task.id, update.progress)

@@ -7,6 +7,7 @@ from starlette.responses import JSONResponse, Response
 
 from perdure.domain.task import to_json
 from perdure.errors import DamagedLog, NotFound
+from perdure_gateway.answering import NEEDS_DATABASE
 from perdure_gateway.context import GatewayOf, Id
 from perdure_gateway.listing import MAX_POSITION
 from perdure_gateway.problems import problem_from
@@ -33,7 +34,7 @@ async def replay_task(
     return to_json(state)
 
 
-@router.get("/v1/audit/verify")
+@router.get("/v1/audit/verify", dependencies=[NEEDS_DATABASE])
 async def verify(gateway: GatewayOf) -> Response:
     """Walk the whole log and check its order and its hash chain."""
     try:

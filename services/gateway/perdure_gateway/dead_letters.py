@@ -26,6 +26,7 @@ from perdure.errors import Conflict, DamagedLog, EventIdReused, NotFound, Versio
 from perdure.eventlog.port import EventLog, StreamAppend
 from perdure.messaging.port import TO_QUEUE, Message
 from perdure.telemetry import tracing
+from perdure_gateway.answering import NEEDS_DATABASE
 from perdure_gateway.context import DEAD_LETTERS, SOURCE, Gateway, GatewayOf, Id
 from perdure_gateway.listing import Before, Limit, Prefix, page
 from perdure_gateway.tasks import LOCAL_USER
@@ -78,7 +79,9 @@ async def show_dead_letter(gateway: GatewayOf, dead_letter_id: Id) -> dict[str, 
     }
 
 
-@router.post("/v1/audit/dead-letters/{dead_letter_id}/replay", status_code=202)
+@router.post(
+    "/v1/audit/dead-letters/{dead_letter_id}/replay", status_code=202, dependencies=[NEEDS_DATABASE]
+)
 async def replay_dead_letter(gateway: GatewayOf, dead_letter_id: Id) -> dict[str, Any]:
     """Put a parked message back into each queue where it died, with its id and its headers.
 

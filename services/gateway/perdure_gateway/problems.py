@@ -4,15 +4,17 @@ import json
 import logging
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from perdure.errors import InputTooLarge, PerdureError
+from perdure.errors import InputTooLarge, PerdureError, Unavailable
 
+# Long enough that a client in a loop does no harm, short enough for a broker that restarts.
+RETRY_AFTER_S: Final = 1
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 _logger = logging.getLogger(__name__)
 
@@ -33,8 +35,11 @@ def problem(status: int, code: str, detail: str, **members: Any) -> Response:
 
 
 def problem_from(error: PerdureError, **members: Any) -> Response:
-    """The response for one of our own errors."""
-    return problem(error.status, error.code, error.message, details=error.details, **members)
+    """The response for one of our own errors; with Retry-After when it may pass by itself."""
+    response = problem(error.status, error.code, error.message, details=error.details, **members)
+    if isinstance(error, Unavailable):
+        response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return response
 
 
 async def _on_perdure_error(request: Request, error: Exception) -> Response:

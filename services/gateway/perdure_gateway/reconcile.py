@@ -18,6 +18,7 @@ from perdure.errors import BusUnavailable, DamagedLog, NotFound
 from perdure.eventlog.leadership import RELAY
 from perdure.eventlog.port import Document
 from perdure.messaging import topology
+from perdure_gateway.answering import NEEDS_DATABASE
 from perdure_gateway.context import TASKS, Gateway, GatewayOf
 from perdure_gateway.dead_letters import effect_of
 from perdure_gateway.projections import PROJECTIONS
@@ -27,12 +28,12 @@ PAGE_EVENTS: Final = 1000
 PAGE_DOCUMENTS: Final = 200  # of tasks, each with all its epochs
 
 
-@router.get("/v1/audit/reconcile")
+@router.get("/v1/audit/reconcile", dependencies=[NEEDS_DATABASE])
 async def reconcile(gateway: GatewayOf) -> dict[str, Any]:
     """Name every event and message that is lost, duplicated or parked, and what is owed.
 
-    It walks the whole log, up to where that ends when it begins. `ok` is true when there is nothing
-    but what is owed.
+    It walks the whole log, up to where that ends when it begins. `ok` is true when all could be
+    looked at, and there is nothing but what is owed.
     """
     findings = Findings()
     # In this order: the checkpoint is never beyond the head that is read after it.
@@ -165,7 +166,9 @@ async def _look_into_queue(gateway: Gateway, findings: Findings) -> None:
     except NotFound:
         return
     except BusUnavailable as error:
-        findings.add(Kind.BROKER_AWAY, queue.name, f"queue {queue.name}: {error.message}")
+        findings.add(
+            Kind.BROKER_AWAY, queue.name, f"the broker's queue {queue.name}: {error.message}"
+        )
         return
     if waiting:
         findings.add(Kind.NOT_KEPT, queue.name, f"messages in queue {queue.name}: {waiting}")

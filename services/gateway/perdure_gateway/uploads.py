@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from perdure.artifacts.port import ObjectStore
 from perdure.errors import InvalidInput, StoreUnavailable, UnsupportedMediaType
+from perdure_gateway.answering import NEEDS_STORE
 from perdure_gateway.context import GatewayOf
 from perdure_gateway.guard import UPLOAD_PATH, too_large
 
@@ -23,7 +24,7 @@ ZIP_MEDIA_TYPES: Final = ("application/zip", "application/octet-stream")
 WRITE_BYTES: Final = 1024 * 1024
 
 
-@router.post(UPLOAD_PATH, status_code=201)
+@router.post(UPLOAD_PATH, status_code=201, dependencies=[NEEDS_STORE])
 async def upload(
     request: Request,
     gateway: GatewayOf,
@@ -79,8 +80,6 @@ async def _spool(chunks: AsyncIterator[bytes], spool: IO[bytes], limit: int) -> 
 def _keep(store: ObjectStore, path: Path, digest: str) -> dict[str, Any]:
     if not zipfile.is_zipfile(path):
         raise InvalidInput("the upload is not a zip archive, or not whole")
-    key = f"uploads/{digest}.zip"
-    stored = store.stat(key)
-    if stored is None or stored.digest != digest:
-        stored = store.put_file(key, path)
+    # Also when it is there already: sent again, an upload that the store has damaged is mended.
+    stored = store.put_file(f"uploads/{digest}.zip", path)
     return {"key": stored.key, "digest": stored.digest, "size_bytes": stored.size_bytes}

@@ -17,23 +17,31 @@ import typer
 from rich.console import Console
 
 from perdure import cli
-from perdure.cli.app import exit_code
+from perdure.cli.events import event_line, watched_line
+from perdure.cli.exit_codes import MEANINGS, ExitCode, exit_code
 from perdure.cli.output import duration, text
 from perdure.cli.task import _attempts
-from perdure.cli.watching import QUEUED, conclude, event_line, follow, picture, progress_lines
+from perdure.cli.watching import QUEUED, conclude, follow, picture, progress_lines
 from perdure.client import Task, Update
+from perdure.contracts.v1 import events_pb2
 from perdure.errors import (
     AlreadyRunning,
+    AttemptError,
     DamagedLog,
     InvalidConfig,
     InvalidDataset,
     InvalidSetting,
     LogUnavailable,
     NotFound,
+    PerdureError,
     ServerUnreachable,
     UnsafeArchive,
 )
+from perdure_gateway.wire import to_plain
 from tests.builders.command_line import CommandLine, yolo_folder
+
+# Messages of events.proto that stand within events, and are none.
+PARTS = frozenset({"Blob", "DataSource", "Gate", "PreparedData", "TrainedModel", "PublishedModel"})
 
 
 @pytest.fixture
@@ -107,7 +115,8 @@ def test_misuse_ends_with_2_and_a_message(perdure, arguments):
 def test_without_a_server_the_exit_code_is_3_and_the_way_out_is_named(perdure, arguments):
     ran = perdure(*arguments)
     assert (ran.code, ran.out) == (3, "")
-    assert "perdure up" in ran.err
+    assert "PERDURE_URL names it" in ran.err
+    assert "perdure up" not in ran.err  # it would be asked there all the same
 
 
 @pytest.mark.parametrize(
@@ -187,7 +196,7 @@ def test_programs_get_every_error_as_one_json_object(perdure):
     assert "did you mean epochs?" in wrong.err
     unreachable = perdure("model", "ls", "--json")
     assert (unreachable.code, unreachable.json["error"]["code"]) == (3, "server.unreachable")
-    assert "perdure up" in unreachable.json["error"]["message"]
+    assert "PERDURE_URL" in unreachable.json["error"]["message"]
     misused = perdure("task", "logs", "abcd", "-f", "--json")
     assert (misused.code, misused.json["error"]["code"]) == (2, "input.invalid")
 
@@ -332,6 +341,39 @@ def test_each_kind_of_error_has_its_exit_code(error, code):
     assert exit_code(error()) == code
 
 
+def all_errors(root: type[PerdureError] = PerdureError) -> Iterator[type[PerdureError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from all_errors(child)
+
+
+def test_the_help_lists_the_exit_code_of_every_error(perdure):
+    shown = perdure("--help").out.partition("Exit codes:")[2]
+    listed = {int(line.split()[0]): line for line in shown.splitlines() if line.strip()}
+    assert set(listed) == {0, 1, 2, 3, 70, 130} == set(MEANINGS) == set(ExitCode)
+    assert all(len(line.split()) > 1 for line in listed.values())
+    errors = [cls("m", "m") if cls is AttemptError else cls("m") for cls in all_errors()]
+    assert len(errors) >= 28
+    assert {exit_code(error) for error in errors} == {1, 2, 3}
+    for error in errors:  # what the HTTP status says, the exit code says too
+        assert (exit_code(error) == 3) is (error.status == 503)
+
+
+def test_every_event_of_the_catalogue_is_told_in_words(perdure):
+    facts = [
+        descriptor.name
+        for descriptor in events_pb2.DESCRIPTOR.message_types_by_name.values()
+        if descriptor.name not in PARTS
+    ]
+    assert len(facts) == 25
+    unknown = event_line({"type": "TaskPainted", "data": {}})
+    for name in facts:
+        data = to_plain(getattr(events_pb2, name)())
+        told = event_line({"type": name, "data": data})
+        assert told.strip(), name
+        assert told != unknown, name
+
+
 def run_process(*arguments: str, **options) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-c", "from perdure.cli import main; main()", *arguments],
@@ -403,9 +445,9 @@ def test_telemetry_and_events_become_lines():
         "box 1.250  cls 0.500  dfl 0.250  mAP50 0.500",
     ]
     started = {"type": "AttemptStarted", "data": {"fence": 3, "resumed_from_epoch": 4}}
-    assert event_line(started) == "attempt 3 runs, resumed from epoch 4"
-    assert event_line({"type": "CheckpointSaved", "data": {}}) == ""
-    assert event_line({"type": "AttemptStarted", "data": {"fence": 1}}) == ""
+    assert watched_line(started) == "attempt 3 runs, resumed from epoch 4"
+    assert watched_line({"type": "CheckpointSaved", "data": {}}) == ""
+    assert watched_line({"type": "AttemptStarted", "data": {"fence": 1}}) == ""
 
 
 def task(status: str = "running", **json) -> Task:

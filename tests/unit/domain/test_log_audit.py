@@ -313,7 +313,8 @@ def test_findings_are_counted_beyond_those_that_are_listed() -> None:
     findings.add(Kind.DEAD_LETTER, "m1", "parked")
     told = findings.to_json()
     assert (told["ok"], told["not_listed"], len(told["findings"])) == (False, 5, MAX_LISTED + 1)
-    assert told["counts"] == {"lost": 0, "duplicated": 0, "differs": 0, "parked": 1, "owed": 105}
+    nothing = dict.fromkeys(("lost", "duplicated", "differs", "unchecked"), 0)
+    assert told["counts"] == {**nothing, "parked": 1, "owed": 105}
     assert told["findings"][0]["advice"] == "see: perdure audit dead-letters show m1"
 
 
@@ -321,3 +322,10 @@ def test_every_kind_has_a_meaning_and_a_next_step() -> None:
     assert set(MEANINGS) == set(Kind)
     assert {meaning.category for meaning in MEANINGS.values()} == set(Category)
     assert all(meaning.advice for meaning in MEANINGS.values())
+
+
+def test_what_could_not_be_checked_is_not_ok() -> None:
+    findings = Findings()
+    findings.add(Kind.BROKER_AWAY, "dead-letters", "away")
+    told = findings.to_json()
+    assert (told["ok"], told["counts"]["unchecked"], told["counts"]["owed"]) == (False, 1, 0)

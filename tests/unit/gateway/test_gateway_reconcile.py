@@ -79,7 +79,14 @@ async def test_an_empty_log_is_in_order(http):
     assert await reconciled(http) == {
         "head": 0,
         "ok": True,
-        "counts": {"lost": 0, "duplicated": 0, "differs": 0, "parked": 0, "owed": 0},
+        "counts": {
+            "lost": 0,
+            "duplicated": 0,
+            "differs": 0,
+            "parked": 0,
+            "owed": 0,
+            "unchecked": 0,
+        },
         "findings": [],
         "not_listed": 0,
         "log": {"events": 0, "tasks": 0, "tasks_ended": 0, "dead_letters": 0, "published": 0},
@@ -312,10 +319,17 @@ async def test_a_read_model_that_stands_still_is_owed(world, http):
     assert await kinds(http) == {"read-model-behind": told}
 
 
-async def test_without_a_broker_it_says_what_was_not_looked_at(world, http, monkeypatch):
+async def test_what_cannot_be_looked_at_is_no_order(world, http, monkeypatch):
     async def inspect(queue: Queue) -> QueueView:
         raise BusUnavailable("the broker does not answer")
 
+    await task(world)
+    await relayed(world)
+    assert (await reconciled(http))["ok"] is True
     monkeypatch.setattr(world.bus, "inspect", inspect)
     found = await reconciled(http)
-    assert (found["ok"], found["findings"][0]["kind"]) == (True, "broker-away")
+    (finding,) = found["findings"]
+    assert (found["ok"], found["counts"]["unchecked"], found["counts"]["owed"]) == (False, 1, 0)
+    assert (finding["kind"], finding["category"]) == ("broker-away", "unchecked")
+    assert "dead-letters: the broker does not answer" in finding["detail"]
+    assert "reconcile again" in finding["advice"]
