@@ -200,6 +200,12 @@ def fresh_stack(folder: Path) -> Iterator[Stack]:
 def _compose() -> tuple[str, ...]:
     if shutil.which("docker") is None:
         raise SmokeFailed("the program docker is missing: install Docker 20.10 or newer")
+    engine = subprocess.run(["docker", "version"], check=False, capture_output=True, text=True)
+    if engine.returncode != 0:
+        why = (engine.stderr.strip() or engine.stdout.strip()).splitlines()[-1:]
+        raise SmokeFailed(
+            f"no Docker engine answers: start it, or set DOCKER_HOST ({''.join(why)})"
+        )
     v2 = subprocess.run(["docker", "compose", "version"], check=False, capture_output=True)
     if v2.returncode == 0:
         return ("docker", "compose")

@@ -196,8 +196,11 @@ def test_the_smoke_test_says_what_of_docker_is_missing(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SmokeFailed, match="docker is missing"):
         Stack(tmp_path / ".env", 1)
-    (tmp_path / "docker").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "docker").write_text("#!/bin/sh\necho Cannot connect. >&2; exit 1\n")
     (tmp_path / "docker").chmod(0o755)
+    with pytest.raises(SmokeFailed, match=r"no Docker engine answers.*Cannot connect"):
+        Stack(tmp_path / ".env", 1)
+    (tmp_path / "docker").write_text('#!/bin/sh\n[ "$1" = version ]\n')
     with pytest.raises(SmokeFailed, match="Docker has no Compose"):
         Stack(tmp_path / ".env", 1)
 
