@@ -221,6 +221,9 @@ def test_packing_is_deterministic_and_takes_what_belongs_to_a_data_set(tmp_path)
         "images/a.png": b"\x89PNG",
         "labels/a.txt": "0 0.5 0.5 1 1\n" * 50,
         "labels/a.cache": b"x",
+        "annotations.json": "{}",
+        "Annotations/a.XML": "<a/>",
+        "boxes.csv": "a,b\n",
         ".git/config.txt": b"x",
         "run.py": "print()",
     }
@@ -236,12 +239,15 @@ def test_packing_is_deterministic_and_takes_what_belongs_to_a_data_set(tmp_path)
         assert archive.namelist() == sorted(archive.namelist())
         methods = {info.filename: info.compress_type for info in archive.infolist()}
     assert methods == {
+        "Annotations/a.XML": zipfile.ZIP_DEFLATED,
+        "annotations.json": zipfile.ZIP_DEFLATED,
+        "boxes.csv": zipfile.ZIP_DEFLATED,
         "data.yaml": zipfile.ZIP_DEFLATED,
         "images/a.png": zipfile.ZIP_STORED,
         "images/b.JPG": zipfile.ZIP_STORED,
         "labels/a.txt": zipfile.ZIP_DEFLATED,
     }
-    assert unpack(first, tmp_path / "back") == 4
+    assert unpack(first, tmp_path / "back") == 7
     assert (tmp_path / "back/labels/a.txt").read_text() == files["labels/a.txt"]
 
 

@@ -22,6 +22,7 @@ from perdure.datasets.cache import materialise
 from perdure.datasets.check import check
 from perdure.domain.failures import POLICIES, Failure, Response
 from tests.builders.datasets import ROW, encoded, picture, write_files, write_zip, yolo_files
+from tests.builders.formats import in_format
 
 TIMEOUT_S = 60
 
@@ -39,7 +40,7 @@ def child(tmp_path: Path, data: dict[str, Any], **changes: Any) -> Iterator[tupl
         "fence": 1,
         "stage": "prepare",
         "store_url": (tmp_path / "store").as_uri(),
-        "data": {"dataset_version": "", "upload": None, "name": "birds"} | data,
+        "data": {"dataset_version": "", "upload": None, "name": "birds", "rules": {}} | data,
         "val_ratio": 0.4,
         "seed": 7,
     }
@@ -112,6 +113,23 @@ def test_an_upload_becomes_a_version_that_can_be_trained_on(store, tmp_path):
     local = materialise(store, version, prepared["split_id"], tmp_path / "cache")
     assert len(local.train) + len(local.val) == 5
     assert [path.name for path in (tmp_path / "job").iterdir()] == [JOB_FILE]
+
+
+def test_the_rules_of_the_submission_hold(store, tmp_path):
+    files = in_format("voc")
+    text = str(files["Annotations/0.xml"]).replace("<xmax>16</xmax>", "<xmax>8</xmax>")
+    folder = write_files(tmp_path / "set", files | {"Annotations/0.xml": text})
+    data = upload(store, pack_folder(folder, tmp_path / "birds.zip"))
+
+    refused, said = run(tmp_path, data)
+    assert refused == 1
+    assert "label.degenerate-box" in said[-1]["detail"]
+
+    code, said = run(tmp_path, data | {"rules": {"format": "voc", "drop_degenerate": True}})
+    assert code == 0
+    [facts] = of_kind(said, "facts")
+    imported = facts["facts"]["imported"]
+    assert (imported["format"], imported["boxes"]) == ("voc", 3)
 
 
 def test_doing_it_again_gives_the_same_and_stores_nothing_new(store, tmp_path):
@@ -207,7 +225,7 @@ def test_the_log_says_in_plain_lines_what_was_found_and_stored(store, tmp_path):
     assert log[-4:-2] == ["storing 5 different images", "stored 5 new images, 0 were stored before"]
     assert log[-2] == f"version {prepared['dataset_version']}"
     assert log[-1].startswith(f"split {prepared['split_id']}: ")
-    assert log[-1].endswith(" in train, 2 in val")
+    assert log[-1].endswith(" in train, 3 in val")
 
     run(tmp_path, data)
     assert "stored 0 new images, 5 were stored before" in log_of(tmp_path)

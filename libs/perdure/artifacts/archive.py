@@ -22,7 +22,8 @@ from perdure.artifacts.hashing import CHUNK_BYTES
 from perdure.errors import InvalidInput, UnsafeArchive
 
 IMAGE_SUFFIXES: Final = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
-_TEXT_SUFFIXES: Final = frozenset({".txt", ".yaml", ".yml"})
+# Labels, and what names classes and splits, in any of the formats that are read.
+_TEXT_SUFFIXES: Final = frozenset({".csv", ".json", ".tsv", ".txt", ".xml", ".yaml", ".yml"})
 # What file managers of other systems leave in archives.
 _LITTER: Final = frozenset({"__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini"})
 
@@ -89,7 +90,7 @@ def unpack(
 
 
 def pack_folder(folder: Path, target: Path) -> Path:
-    """Zip what belongs to a data set (images, .txt, .yaml, .yml) and return `target`.
+    """Zip what belongs to a data set (images, labels, data.yaml) and return `target`.
 
     Equal folders give equal archives: entries are sorted and carry no time, owner or mode. Hidden
     files and folders stay out. Raises InvalidInput when there is nothing to pack or a link leads

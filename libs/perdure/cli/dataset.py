@@ -22,11 +22,49 @@ from perdure.cli.output import (
 from perdure.cli.server import connect
 from perdure.cli.watching import complain_failed, follow
 from perdure.client import Dataset
+from perdure.datasets.rules import (
+    DEFAULT_MAX_SKIPPED,
+    BoxFormat,
+    FormatName,
+    ImportRules,
+    SixthField,
+)
 from perdure.errors import TaskFailed
 
 app = typer.Typer(help="Check and import data sets, and look at them.", no_args_is_help=True)
 DataPath = Annotated[
-    Path, typer.Argument(metavar="PATH", help="A folder or a zip archive in YOLO format.")
+    Path, typer.Argument(metavar="PATH", help="A folder or a zip archive of images and labels.")
+]
+Format = Annotated[
+    FormatName | None,
+    typer.Option("--format", help="The labels' format; without it, it is recognised."),
+]
+BoxFormatOption = Annotated[
+    BoxFormat | None, typer.Option("--box-format", help="What COCO's boxes are: xywh, or xyxy.")
+]
+SixthFieldOption = Annotated[
+    SixthField | None,
+    typer.Option(
+        "--sixth-field",
+        help="What the sixth field of YOLO rows is, confidence or track; it is left out.",
+    ),
+]
+DropDegenerate = Annotated[
+    bool, typer.Option("--drop-degenerate", help="Leave out boxes without width or height.")
+]
+MaxSkipped = Annotated[
+    float, typer.Option("--max-skipped", help="Share of images that may be undecodable.")
+]
+AllowLeakage = Annotated[
+    bool, typer.Option("--allow-leakage", help="Accept identical images in train and val.")
+]
+GroupBy = Annotated[
+    str,
+    typer.Option(
+        "--group-by",
+        metavar="REGEX",
+        help="Images whose names match alike stay in one split, e.g. '^[^_]+' for a prefix.",
+    ),
 ]
 Version = Annotated[
     str, typer.Argument(metavar="VERSION", help="A version, or the beginning of one.")
@@ -34,9 +72,24 @@ Version = Annotated[
 
 
 @app.command("check")
-def check_dataset(path: DataPath, as_json: AsJson = False) -> None:
+def check_dataset(
+    path: DataPath,
+    format_: Format = None,
+    box_format: BoxFormatOption = None,
+    sixth_field: SixthFieldOption = None,
+    drop_degenerate: DropDegenerate = False,
+    max_skipped: MaxSkipped = DEFAULT_MAX_SKIPPED,
+    allow_leakage: AllowLeakage = False,
+    group_by: GroupBy = "",
+    as_json: AsJson = False,
+) -> None:
     """Look for faults in a data set on this machine; nothing is sent anywhere."""
-    result = checked(path)
+    result = checked(
+        path,
+        ImportRules(
+            format_, box_format, sixth_field, drop_degenerate, max_skipped, allow_leakage, group_by
+        ),
+    )
     print_findings(result, as_json=as_json)
     if not result.ok:
         raise typer.Exit(1)
@@ -46,17 +99,27 @@ def check_dataset(path: DataPath, as_json: AsJson = False) -> None:
 def push(
     path: DataPath,
     name: Annotated[str, typer.Option("--name", help="The data set's name.")],
+    format_: Format = None,
+    box_format: BoxFormatOption = None,
+    sixth_field: SixthFieldOption = None,
+    drop_degenerate: DropDegenerate = False,
+    max_skipped: MaxSkipped = DEFAULT_MAX_SKIPPED,
+    allow_leakage: AllowLeakage = False,
+    group_by: GroupBy = "",
     as_json: AsJson = False,
 ) -> None:
     """Check a data set, send it to the server, and import it as a version."""
     given_name(name)
-    result = checked(path)
+    rules = ImportRules(
+        format_, box_format, sixth_field, drop_degenerate, max_skipped, allow_leakage, group_by
+    )
+    result = checked(path, rules)
     if not result.ok:
         refuse(result, as_json=as_json)
     with connect() as client:
         client.version()
         with bytes_bar("uploading") as on_progress:
-            task = client.push_dataset(path, name, on_progress=on_progress)
+            task = client.push_dataset(path, name, rules=rules.to_json(), on_progress=on_progress)
         task = follow(client, task, quiet=as_json)
         if task.status != "succeeded":
             if as_json:

@@ -58,6 +58,12 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
+def print_json_text(pieces: Iterable[str]) -> None:
+    """Print a JSON text that is made piece by piece."""
+    for piece in pieces:
+        typer.echo(piece, nl=False)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
     """Print rows under their columns' names, or `empty` when there is none."""
     table = Table(box=box.SIMPLE_HEAD if console().is_terminal else None, pad_edge=False)

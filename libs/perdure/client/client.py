@@ -88,11 +88,19 @@ class Client:
         return uploads.send(self._connection, path, on_progress)
 
     def push_dataset(
-        self, path: Path, name: str, *, on_progress: uploads.OnProgress | None = None
+        self,
+        path: Path,
+        name: str,
+        *,
+        rules: Mapping[str, Any] | None = None,
+        on_progress: uploads.OnProgress | None = None,
     ) -> Task:
-        """Upload a data set and submit the task that imports it."""
+        """Upload a data set and submit the task that imports it.
+
+        `rules` are import rules by name, e.g. {"format": "voc", "drop_degenerate": True}.
+        """
         upload = self.upload(path, on_progress)
-        return self.submit(goal="dataset", name=name, upload=upload)
+        return self.submit(goal="dataset", name=name, upload=upload, rules=rules)
 
     def submit(
         self,
@@ -101,6 +109,7 @@ class Client:
         goal: str = "model",
         dataset_version: str | None = None,
         upload: Mapping[str, Any] | None = None,
+        rules: Mapping[str, Any] | None = None,
         config: Mapping[str, Any] | None = None,
         min_map50: float | None = None,
         idempotency_key: str | None = None,
@@ -111,7 +120,7 @@ class Client:
         InvalidConfig, NotFound for an unknown version, Conflict for a key that was used for
         something else.
         """
-        data = {"dataset_version": dataset_version, "upload": upload}
+        data = {"dataset_version": dataset_version, "upload": upload, "rules": rules or None}
         body: Json = {
             "goal": goal,
             "name": name,

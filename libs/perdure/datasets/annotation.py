@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 # Class index, then centre x, centre y, width, height as shares (0..1) of the upright image.
 Box = tuple[int, float, float, float, float]
@@ -12,14 +12,45 @@ SplitName = Literal["train", "val"]
 MAX_CLASSES: Final = 10_000
 
 
+class Corners(NamedTuple):
+    """A box in pixels as a label file has it, and its place there.
+
+    The origin is the image's upper left corner; `right` and `bottom` are the border's far side,
+    so that `right - left` is the width. Values are finite.
+    """
+
+    class_index: int
+    left: float
+    top: float
+    right: float
+    bottom: float
+    line: int | None = None  # of the label file, 1 for the first
+    pointer: str | None = None  # JSON pointer into the label file
+    file: str | None = None  # the label file, where it is not the one of the image's other boxes
+
+
+@dataclass(frozen=True)
+class PixelLabels:
+    """The boxes of one image in pixels, not yet related to the image that lies there."""
+
+    file: str  # the label file, relative to the data set's folder
+    # Width and height that the label file claims; None where it claims none.
+    size: tuple[int, int] | None
+    corners: tuple[Corners, ...]
+
+
 @dataclass(frozen=True)
 class AnnotatedImage:
-    """An image and its boxes. `path` is relative to the data set's folder, with forward slashes."""
+    """An image and its labels: `boxes`, or `pixels` where the format has boxes in pixels.
+
+    `path` is relative to the data set's folder, with forward slashes.
+    """
 
     path: str
     file: Path
     boxes: tuple[Box, ...]
     split: SplitName | None
+    pixels: PixelLabels | None = None
 
 
 @dataclass(frozen=True)
@@ -29,3 +60,4 @@ class Annotations:
     format: str
     classes: tuple[str, ...]
     images: tuple[AnnotatedImage, ...]
+    left_out: int = 0  # test images: kept for the user's own final test, and not imported

@@ -4,39 +4,26 @@ The command line, the SDK and data-prep all use this, so that a data set that pa
 on the server.
 """
 
-import os
+import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from perdure.artifacts.archive import unpack
-from perdure.artifacts.hashing import digest_bytes
-from perdure.datasets.annotation import AnnotatedImage, Annotations, SplitName
-from perdure.datasets.findings import (
-    Fault,
-    Finding,
-    Findings,
-    Severity,
-    count_codes,
-    count_severities,
-)
-from perdure.datasets.formats.yolo import read_yolo
-from perdure.datasets.imaging import ImageInfo, decode_bytes, probe_bytes, read_image
-from perdure.datasets.manifest import Manifest, ManifestImage, manifest_of
-from perdure.datasets.split import distinct_contents, names_splits
-from perdure.datasets.text import unreadable_file
-from perdure.errors import InvalidDataset, InvalidInput, NotFound, Unavailable, UnsafeArchive
+from perdure.datasets.findings import Fault, Findings, Severity
+from perdure.datasets.inspection import Progress, inspect_images
+from perdure.datasets.leakage import check_groups, check_splits, check_twins
+from perdure.datasets.manifest import Manifest, manifest_of
+from perdure.datasets.near_duplicates import NearDuplicate, near_duplicates, report_crossing
+from perdure.datasets.reading import read_annotations
+from perdure.datasets.rules import ImportRules
+from perdure.datasets.split import names_splits
+from perdure.datasets.tree import read_tree
+from perdure.errors import InvalidInput, NotFound, Unavailable, UnsafeArchive
 
-# Of a large set, single broken files can be missed without harm; more points to a broken copy.
-MAX_SKIPPED_SHARE: Final = 0.01
-# The decoders release the GIL. More than four hold too much memory at MAX_PIXELS each.
-_THREADS: Final = min(4, os.cpu_count() or 1)
-
-# Called with the phase ("unpacking", "checking"), the step and the number of steps.
-Progress = Callable[[str, int, int], None]
+DEFAULT_RULES: Final = ImportRules()
 
 
 @dataclass(frozen=True)
@@ -52,8 +39,10 @@ class CheckResult:
     boxes: int
     background: int  # images without a box
     skipped: int  # images that could not be decoded
-    findings: tuple[Finding, ...]
+    left_out: int  # test images, which are for a test of the user's own
+    findings: Findings
     manifest: Manifest | None
+    near_duplicates: tuple[NearDuplicate, ...] = ()
     files: Mapping[str, Path] = field(default_factory=dict, repr=False)
 
     @property
@@ -64,35 +53,41 @@ class CheckResult:
     @property
     def errors(self) -> int:
         """The number of findings that are errors."""
-        return count_severities(self.findings)[Severity.ERROR]
+        return self.findings.number_of(Severity.ERROR)
 
     @property
     def warnings(self) -> int:
         """The number of findings that are warnings."""
-        return count_severities(self.findings)[Severity.WARNING]
+        return self.findings.number_of(Severity.WARNING)
 
-    def to_json(self) -> dict[str, Any]:
-        """The result as JSON values: format, counts, classes, and every finding."""
-        by_severity = count_severities(self.findings)
-        return {
+    def json_text(self) -> Iterator[str]:
+        """The result as pieces of one JSON text: format, counts, classes, and every finding."""
+        head = {
             "format": self.format,
             "counts": {
-                "errors": by_severity[Severity.ERROR],
-                "warnings": by_severity[Severity.WARNING],
-                "infos": by_severity[Severity.INFO],
-                "by_code": count_codes(self.findings),
+                "errors": self.errors,
+                "warnings": self.warnings,
+                "infos": self.findings.number_of(Severity.INFO),
+                "by_code": self.findings.codes(),
                 "images": self.images,
                 "boxes": self.boxes,
                 "background": self.background,
                 "skipped": self.skipped,
+                "left_out": self.left_out,
             },
             "classes": list(self.classes),
             "version": self.manifest.version if self.manifest else None,
-            "findings": [finding.to_json() for finding in self.findings],
         }
+        yield json.dumps(head, ensure_ascii=False).removesuffix("}") + ', "findings": ['
+        for number, finding in enumerate(self.findings):
+            comma = "," if number else ""
+            yield f"{comma}\n{json.dumps(finding.to_json(), ensure_ascii=False)}"
+        yield "]}\n"
 
 
-def check(path: Path, *, progress: Progress | None = None) -> CheckResult:
+def check(
+    path: Path, rules: ImportRules = DEFAULT_RULES, *, progress: Progress | None = None
+) -> CheckResult:
     """Check a folder, its data.yaml, or a zip, which is unpacked to a temporary folder.
 
     Raises NotFound when there is nothing at `path`, InvalidInput when it is something else or
@@ -101,9 +96,9 @@ def check(path: Path, *, progress: Progress | None = None) -> CheckResult:
     if not path.exists():
         raise NotFound(f"there is no {path}: give the data set's folder or zip")
     if path.is_dir():
-        return check_folder(path, progress=progress)
+        return check_folder(path, rules, progress=progress)
     if path.suffix.lower() in (".yaml", ".yml"):
-        return check_folder(path.parent, progress=progress, config_name=path.name)
+        return check_folder(path.parent, rules, progress=progress, given=path.name)
     if path.suffix.lower() != ".zip":
         raise InvalidInput(f"{path} is neither a folder nor a .zip: give the data set's folder")
     try:
@@ -115,7 +110,8 @@ def check(path: Path, *, progress: Progress | None = None) -> CheckResult:
         ) from error
     with tempfile.TemporaryDirectory(prefix="perdure-check-") as temporary:
         try:
-            return check_archive(path, Path(temporary, "unpacked"), path.name, progress=progress)
+            unpacked = Path(temporary, "unpacked")
+            return check_archive(path, unpacked, path.name, rules, progress=progress)
         except OSError as error:
             raise Unavailable(
                 f"{path} cannot be unpacked to {temporary} ({error.strerror}): "
@@ -124,7 +120,12 @@ def check(path: Path, *, progress: Progress | None = None) -> CheckResult:
 
 
 def check_archive(
-    archive: Path, target: Path, name: str, *, progress: Progress | None = None
+    archive: Path,
+    target: Path,
+    name: str,
+    rules: ImportRules = DEFAULT_RULES,
+    *,
+    progress: Progress | None = None,
 ) -> CheckResult:
     """Unpack a zip into the new folder `target` and check it; an unsafe one is a finding too."""
 
@@ -136,16 +137,18 @@ def check_archive(
         unpack(archive, target, progress=unpacking)
     except UnsafeArchive as error:
         return rejected_archive(name, error)
-    return check_folder(target, progress=progress)
+    return check_folder(target, rules, progress=progress)
 
 
 def rejected_archive(name: str, error: UnsafeArchive) -> CheckResult:
     """The result of a check that ended at the archive itself."""
     details = error.details
+    findings = Findings()
     rule = "an archive must be a whole zip that is safe to unpack"
     fault = Fault(
         Severity.ERROR, details["code"], "", rule, details["advice"], problem=details["fault"]
     )
+    findings.add(fault, name)
     return CheckResult(
         format="zip",
         classes=(),
@@ -153,27 +156,36 @@ def rejected_archive(name: str, error: UnsafeArchive) -> CheckResult:
         boxes=0,
         background=0,
         skipped=0,
-        findings=(fault.at(name),),
+        left_out=0,
+        findings=findings,
         manifest=None,
     )
 
 
 def check_folder(
-    folder: Path, *, progress: Progress | None = None, config_name: str | None = None
+    folder: Path,
+    rules: ImportRules = DEFAULT_RULES,
+    *,
+    progress: Progress | None = None,
+    given: str | None = None,
 ) -> CheckResult:
     """Check the data set in a folder, which must not change meanwhile.
 
-    `config_name` says which file in it is its data.yaml; without it that is found by its name.
+    `given` is the name of the data.yaml in it, where that was given in place of the folder.
     """
     findings = Findings()
-    annotations = read_yolo(folder, findings, config_name)
-    inspected = _inspect_all(annotations.images, progress)
-    images = _manifest_images(annotations, inspected, findings)
+    annotations = read_annotations(read_tree(folder, findings, given), rules, findings)
+    inspection = inspect_images(annotations.images, rules, findings, progress)
+    images = inspection.images
     manifest = manifest_of(annotations.classes, images)
-    _check_splits(manifest, {image.split for image in annotations.images}, findings)
-    _check_twins(manifest, findings)
-    ordered = findings.in_order()
-    rejected = count_severities(ordered)[Severity.ERROR] > 0
+    check_splits(manifest, {image.split for image in annotations.images}, rules, findings)
+    check_twins(manifest, findings)
+    check_groups(manifest, findings)
+    digests = {image.path: image.digest for image in images}
+    alike = near_duplicates(inspection.appearances, digests)
+    if names_splits(manifest):  # a split that is made later is judged when it is made
+        report_crossing(alike, {image.path: image.split for image in images}, findings)
+    rejected = findings.number_of(Severity.ERROR) > 0
     return CheckResult(
         format=annotations.format,
         classes=annotations.classes,
@@ -181,155 +193,9 @@ def check_folder(
         boxes=sum(len(image.boxes) for image in images),
         background=sum(not image.boxes for image in images),
         skipped=len(annotations.images) - len(images),
-        findings=ordered,
+        left_out=annotations.left_out,
+        findings=findings,
         manifest=None if rejected else manifest,
+        near_duplicates=alike,
         files={image.path: image.file for image in annotations.images},
     )
-
-
-@dataclass(frozen=True)
-class _Inspected:
-    """An image file: its digest and size, and its header or the reason why it is of no use."""
-
-    digest: str
-    size_bytes: int
-    outcome: ImageInfo | InvalidDataset | OSError
-
-
-def _inspect_all(images: Sequence[AnnotatedImage], progress: Progress | None) -> list[_Inspected]:
-    found: list[_Inspected] = []
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="decode") as pool:
-        try:
-            for inspected in pool.map(_inspect, (image.file for image in images)):
-                found.append(inspected)
-                if progress:
-                    progress("checking", len(found), len(images))
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return found
-
-
-def _inspect(path: Path) -> _Inspected:
-    """Decode an image whole: only so is it known not to be cut off."""
-    try:
-        data = read_image(path)
-    except (InvalidDataset, OSError) as error:
-        return _Inspected("", 0, error)
-    try:
-        decode_bytes(data, path.name)
-        outcome: ImageInfo | InvalidDataset = probe_bytes(data, path.name)
-    except InvalidDataset as error:
-        outcome = error
-    return _Inspected(digest_bytes(data), len(data), outcome)
-
-
-def _manifest_images(
-    annotations: Annotations, inspected: Sequence[_Inspected], findings: Findings
-) -> tuple[ManifestImage, ...]:
-    """The usable images. Few undecodable ones are skipped with a warning, many are errors."""
-    undecodable = sum(
-        isinstance(found.outcome, InvalidDataset)
-        and found.outcome.details["code"] == "image.undecodable"
-        for found in inspected
-    )
-    too_many = undecodable > MAX_SKIPPED_SHARE * len(inspected)
-    images = []
-    for image, found in zip(annotations.images, inspected, strict=True):
-        if isinstance(found.outcome, OSError):
-            findings.add(unreadable_file(found.outcome), image.path)
-            continue
-        if isinstance(found.outcome, InvalidDataset):
-            _report_unusable(image.path, found.outcome, too_many, findings)
-            continue
-        _report_normalised(image.path, found.outcome, findings)
-        images.append(
-            ManifestImage(
-                path=image.path,
-                digest=found.digest,
-                size_bytes=found.size_bytes,
-                width=found.outcome.width,
-                height=found.outcome.height,
-                boxes=image.boxes,
-                split=image.split,
-            )
-        )
-    return tuple(images)
-
-
-def _report_unusable(path: str, error: InvalidDataset, too_many: bool, findings: Findings) -> None:
-    fault = str(error.details["fault"])
-    if error.details["code"] == "image.too-large":
-        rule, advice = "an image must have a size that training can use", "cut it into tiles"
-        findings.error("image.too-large", path, fault, rule, advice)
-    elif too_many:
-        share = f"{MAX_SKIPPED_SHARE:.0%}"
-        findings.error(
-            "image.undecodable",
-            path,
-            fault,
-            f"at most {share} of the images may be undecodable",
-            "replace or remove the image",
-            problem=f"an image cannot be decoded, and so cannot more than {share} of all",
-        )
-    else:
-        rule, advice = "images must be decodable", "it was skipped: replace or remove it"
-        findings.warning("image.undecodable", path, fault, rule, advice)
-
-
-def _report_normalised(path: str, info: ImageInfo, findings: Findings) -> None:
-    if info.mode != "RGB":
-        rule, advice = "pixels must be 8-bit RGB", "they were converted"
-        findings.info("image.converted", path, info.mode, rule, advice)
-    if info.orientation != 1:
-        rule, advice = (
-            "images must be upright",
-            "it was turned; boxes were read in the upright image",
-        )
-        findings.info("image.exif-orientation", path, str(info.orientation), rule, advice)
-    if not info.matches_suffix(Path(path).suffix):
-        rule, advice = "a file's name must say its format", "it was read by its content; rename it"
-        findings.warning("image.extension-mismatch", path, info.format, rule, advice)
-
-
-def _check_splits(manifest: Manifest, named: set[SplitName | None], findings: Findings) -> None:
-    """`named` are the splits that the data set names, before images were skipped."""
-    if not names_splits(manifest):
-        if {"train", "val"} <= named and manifest.images:
-            findings.error(
-                "split.too-few-images",
-                "",
-                "",
-                "train and val must each have an image that can be decoded",
-                "replace the images that were skipped",
-                problem="of train or of val no image can be decoded",
-            )
-        elif len(distinct_contents(manifest)) == 1:
-            rule = "one image must train and another one validate"
-            findings.error("split.too-few-images", "", "1 image", rule, "add different images")
-        return
-    in_train = {image.digest: image.path for image in manifest.images if image.split != "val"}
-    for image in manifest.images:
-        if image.split == "val" and image.digest in in_train:
-            findings.error(
-                "split.leakage",
-                image.path,
-                in_train[image.digest],
-                "an image must be in train or in val, not in both",
-                "remove one of the two files",
-                problem="a file in val is byte-identical to one in train",
-            )
-
-
-def _check_twins(manifest: Manifest, findings: Findings) -> None:
-    """Byte-identical images of one split should be labelled alike."""
-    first: dict[tuple[str, SplitName | None], ManifestImage] = {}
-    for image in manifest.images:
-        twin = first.setdefault((image.digest, image.split), image)
-        if twin.boxes != image.boxes:
-            findings.warning(
-                "label.twin-differs",
-                image.path,
-                twin.path,
-                "the same image must have the same labels",
-                "correct the labels of one, or remove it",
-            )

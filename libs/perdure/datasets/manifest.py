@@ -26,6 +26,7 @@ class ManifestImage:
     height: int
     boxes: tuple[Box, ...]
     split: SplitName | None
+    group: str = ""  # images of one group stay in one split; "" for an image of its own
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Manifest:
                 "height": image.height,
                 "boxes": [list(box) for box in image.boxes],
                 "split": image.split,
+                # Left out where there are no groups: such versions keep the text they always had.
+                **({"group": image.group} if image.group else {}),
             }
             for image in self.images
         ]
@@ -73,6 +76,7 @@ def manifest_of(classes: tuple[str, ...], images: tuple[ManifestImage, ...]) -> 
                 image.height,
                 tuple(sorted(image.boxes)),
                 image.split,
+                image.group,
             )
             for image in ordered
         ),
@@ -115,4 +119,5 @@ def _parse_image(value: Mapping[str, Any]) -> ManifestImage:
             for index, x, y, width, height in value["boxes"]
         ),
         split=value["split"],
+        group=value.get("group", ""),
     )

@@ -1,6 +1,7 @@
 """Splits: which images train and which validate, fixed once and stored as a snapshot."""
 
 import json
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -9,12 +10,11 @@ import rfc8785
 
 from perdure.artifacts.hashing import digest_bytes
 from perdure.datasets.manifest import Manifest
+from perdure.datasets.stratification import Group, validating
 from perdure.errors import DamagedObject, InvalidDataset, InvalidInput
 
 FORMAT: Final = "perdure.split/1"
 
-# A place in 0..1 takes the first 52 bits of a digest: all that a double can tell apart.
-_SCORE_HEX_DIGITS: Final = 13
 # The largest integer that every JSON reader keeps exactly.
 _MAX_SEED: Final = (1 << 53) - 1
 
@@ -51,13 +51,11 @@ class Split:
 def make_split(manifest: Manifest, *, seed: int, val_ratio: float) -> Split:
     """The split of a data set: the one that it names, or one made from `seed` and `val_ratio`.
 
-    A made split puts an image to the validation side when the hash of the seed and of its content,
-    read as a number in 0..1, is below `val_ratio`. So byte-identical images are on one side, and an
-    image keeps its side when others are added; the share is met on average only. Where that leaves
-    a side empty, the content nearest to the border crosses it.
+    A made split follows the hashes of contents, keeps groups and byte-identical images on one side,
+    and has each class on both, as stratification.py says.
 
     Raises InvalidInput for a ratio or a seed out of range, and InvalidDataset when there are
-    not two different images.
+    not two different images, or all are of one group.
     """
     if not 0 < val_ratio < 1:
         raise InvalidInput(f"val_ratio is {val_ratio}: give a share between 0 and 1, e.g. 0.2")
@@ -67,21 +65,55 @@ def make_split(manifest: Manifest, *, seed: int, val_ratio: float) -> Split:
         val = tuple(image.path for image in manifest.images if image.split == "val")
         train = tuple(image.path for image in manifest.images if image.split != "val")
         return Split(manifest.version, None, None, train, val)
-    scores = sorted((_score(seed, digest), digest) for digest in distinct_contents(manifest))
-    if len(scores) < 2:
+    group_of = _group_keys(manifest)
+    classes: dict[str, set[int]] = defaultdict(set)
+    for image in manifest.images:
+        classes[group_of[image.digest]].update(box[0] for box in image.boxes)
+    if len(classes) < 2:
         raise InvalidDataset(
-            "a data set needs at least two different images: one to train and one to validate",
+            "a data set needs two different images that may be parted: one to train and one to "
+            "validate",
             code="split.too-few-images",
         )
-    count = sum(score < val_ratio for score, _ in scores)
-    val_digests = {digest for _, digest in scores[: min(max(count, 1), len(scores) - 1)]}
+    groups = [Group(key, frozenset(of_group)) for key, of_group in classes.items()]
+    in_val = validating(groups, seed=seed, val_ratio=val_ratio)
+    sides = {image.path: group_of[image.digest] in in_val for image in manifest.images}
     return Split(
         manifest.version,
         seed,
         val_ratio,
-        train=tuple(image.path for image in manifest.images if image.digest not in val_digests),
-        val=tuple(image.path for image in manifest.images if image.digest in val_digests),
+        train=tuple(path for path, validates in sides.items() if not validates),
+        val=tuple(path for path, validates in sides.items() if validates),
     )
+
+
+def _group_keys(manifest: Manifest) -> dict[str, str]:
+    """The key of the group that a content is in: a digest, or the name that a user's rule gave it.
+
+    Contents that share a group are one, and so are groups that share a content.
+    """
+    parent: dict[str, str] = {}
+
+    def root(key: str) -> str:
+        parent.setdefault(key, key)
+        while parent[key] != key:
+            parent[key] = parent[parent[key]]
+            key = parent[key]
+        return key
+
+    for image in manifest.images:
+        # A slash is in no digest: a group called like one is another key.
+        named = f"group/{image.group}" if image.group else image.digest
+        one, other = root(image.digest), root(named)
+        # The name of the group goes before: its key stays when an image is added to it.
+        first, second = sorted((one, other), key=lambda key: (not key.startswith("group/"), key))
+        parent[second] = first
+    return {image.digest: root(image.digest) for image in manifest.images}
+
+
+def count_groups(manifest: Manifest) -> int:
+    """How many groups of images a split may part."""
+    return len(set(_group_keys(manifest).values()))
 
 
 def names_splits(manifest: Manifest) -> bool:
@@ -115,8 +147,3 @@ def parse_split(text: str, split_id: str) -> Split:
             f"split {split_id} cannot be read ({error}): "
             "run a version of Perdure at least as new as the one that wrote it"
         ) from error
-
-
-def _score(seed: int, digest: str) -> float:
-    hashed = digest_bytes(f"{seed}:{digest}".encode())
-    return float(int(hashed[:_SCORE_HEX_DIGITS], 16) / 16**_SCORE_HEX_DIGITS)

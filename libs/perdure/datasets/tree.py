@@ -9,6 +9,7 @@ from typing import Final
 
 from perdure.artifacts.archive import IMAGE_SUFFIXES
 from perdure.datasets.findings import Findings
+from perdure.datasets.signatures import format_of
 from perdure.datasets.text import unreadable_file
 
 # Archives often hold one folder that holds the data set; more wrapping than this is an error.
@@ -25,6 +26,7 @@ class Tree:
     root: Path
     files: dict[str, Path] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
+    given: str | None = None  # the name of the file that was given in place of the folder
 
     def images(self) -> list[str]:
         """The names of all image files, sorted."""
@@ -58,8 +60,10 @@ def is_image(name: str) -> bool:
     return posixpath.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
 
-def read_tree(folder: Path, findings: Findings) -> Tree:
+def read_tree(folder: Path, findings: Findings, given: str | None = None) -> Tree:
     """List the data set in `folder`, or in the one folder that it holds.
+
+    `given` is the name of a file in it that was given in its place.
 
     Hidden files and folders are passed over. A link that leads out of the folder or nowhere, a name
     that is not UTF-8, and a folder that cannot be read are errors in `findings`.
@@ -72,7 +76,7 @@ def read_tree(folder: Path, findings: Findings) -> Tree:
 
     with suppress(OSError):  # os.walk meets it again, and it is recorded then
         root = _unwrapped(root)
-    tree = Tree(root)
+    tree = Tree(root, given=given)
     for place, folders, names in os.walk(root, onerror=unreadable):
         here = Path(place).relative_to(root).as_posix()
         folders[:] = sorted(name for name in folders if not _is_litter(name))
@@ -93,10 +97,14 @@ def _unwrapped(folder: Path) -> Path:
         folders = [entry for entry in entries if entry.is_dir()]
         if len(folders) != 1 or folders[0].is_symlink() or folders[0].name.lower() == "images":
             break
-        if any(entry.name.lower().endswith(_OF_THE_TOP) for entry in entries if entry.is_file()):
+        if any(_is_of_the_top(entry) for entry in entries if entry.is_file()):
             break  # a README or a licence beside the folder does not matter
         folder = folders[0]
     return folder
+
+
+def _is_of_the_top(file: Path) -> bool:
+    return file.name.lower().endswith(_OF_THE_TOP) or format_of(file) is not None
 
 
 def _is_litter(name: str) -> bool:

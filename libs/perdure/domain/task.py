@@ -141,6 +141,7 @@ class TaskState:
     submitted_by: str
     data_name: str
     upload: Blob | None
+    rules_json: str  # import rules of the upload; "" for the defaults
     config: dict[str, Any] | None
     config_hash: str
     min_map50: float | None

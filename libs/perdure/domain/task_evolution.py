@@ -91,6 +91,7 @@ def _submitted(data: events_pb2.TaskSubmitted, event: RecordedEvent) -> TaskStat
         submitted_by=data.submitted_by,
         data_name=data.data.name,
         upload=_blob(data.data.upload) if data.data.HasField("upload") else None,
+        rules_json=data.data.rules_json,
         config=json.loads(data.config_json) if data.config_json else None,
         config_hash=data.config_hash,
         min_map50=data.gate.min_map50 if data.gate.HasField("min_map50") else None,

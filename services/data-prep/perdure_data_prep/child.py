@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from perdure.artifacts import ObjectStore, StoredObject, open_store
 from perdure.attempts.channel import Channel, Stopped, run_child
+from perdure.datasets.rules import import_rules
 from perdure.domain.failures import Failure, is_disk_full
 from perdure.errors import AttemptError, DamagedObject, InvalidDataset, InvalidInput, NotFound
 from perdure_data_prep import journal
@@ -48,6 +49,7 @@ def _prepare(store: ObjectStore, job: dict[str, Any], job_dir: Path, channel: Ch
         store,
         StoredObject(upload["key"], upload["digest"], int(upload["size_bytes"])),
         data["name"],
+        rules=import_rules(data["rules"]),
         val_ratio=val_ratio,
         seed=seed,
         work_dir=job_dir,

@@ -1,5 +1,6 @@
 """A prepare attempt, for the worker kit."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,7 @@ def preparing(store_url: str) -> Craft:
                 "dataset_version": work.data.dataset_version,
                 "upload": blob if upload.key else None,
                 "name": work.data.name,
+                "rules": json.loads(work.data.rules_json or "{}"),
             },
             "val_ratio": work.val_ratio,
             "seed": work.seed,

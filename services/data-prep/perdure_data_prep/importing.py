@@ -1,15 +1,18 @@
 """The prepare stage: from an uploaded zip to a data set version and a split in the object store."""
 
-import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from perdure.artifacts.hashing import digest_bytes
+from perdure.artifacts.hashing import digest_file
 from perdure.artifacts.port import ObjectStore, StoredObject
-from perdure.datasets.check import CheckResult, Progress, check_archive
+from perdure.datasets.annotation import SplitName
+from perdure.datasets.check import CheckResult, check_archive
+from perdure.datasets.inspection import Progress
 from perdure.datasets.manifest import Manifest
+from perdure.datasets.near_duplicates import report_crossing
+from perdure.datasets.rules import ImportRules
 from perdure.datasets.snapshot import load_manifest, store_images, store_manifest, store_split
 from perdure.datasets.split import Split, distinct_contents, make_split
 from perdure_data_prep import journal
@@ -47,6 +50,7 @@ def import_archive(
     upload: StoredObject,
     name: str,
     *,
+    rules: ImportRules,
     val_ratio: float,
     seed: int,
     work_dir: Path,
@@ -64,15 +68,20 @@ def import_archive(
         journal.write_upload(name, upload)
         progress("fetching", 0, 1)
         store.get_file(upload.key, archive, digest=upload.digest)
-        checked = check_archive(archive, unpacked, name, progress=progress)
+        checked = check_archive(archive, unpacked, name, rules, progress=progress)
+        split = None
+        if checked.manifest is not None:
+            split = make_split(checked.manifest, seed=seed, val_ratio=val_ratio)
+            _judge(checked, split)
         journal.write_checked(checked)
-        findings = _store_findings(store, checked)
+        findings = _store_findings(store, checked, work_dir)
         journal.write(f"all findings: {findings.key}")
-        if checked.manifest is None:
+        if checked.manifest is None or split is None:
             return _rejected(name, checked, findings)
-        return _store(store, name, checked, checked.manifest, findings, seed, val_ratio, progress)
+        return _store(store, name, checked, checked.manifest, findings, split, progress)
     finally:
         archive.unlink(missing_ok=True)
+        (work_dir / "findings.json").unlink(missing_ok=True)
         shutil.rmtree(unpacked, ignore_errors=True)
 
 
@@ -87,18 +96,24 @@ def prepare_version(store: ObjectStore, version: str, *, val_ratio: float, seed:
     return Prepared(version, split.split_id)
 
 
+def _judge(checked: CheckResult, split: Split) -> None:
+    """Record which pairs of alike images the made split has parted; the check judges given ones."""
+    if split.seed is not None:
+        sides: dict[str, SplitName | None] = dict.fromkeys(split.train, "train")
+        report_crossing(
+            checked.near_duplicates, sides | dict.fromkeys(split.val, "val"), checked.findings
+        )
+
+
 def _store(
     store: ObjectStore,
     name: str,
     checked: CheckResult,
     manifest: Manifest,
     findings: StoredObject,
-    seed: int,
-    val_ratio: float,
+    split: Split,
     progress: Progress,
 ) -> Imported:
-    split = make_split(manifest, seed=seed, val_ratio=val_ratio)
-
     def storing(done: int, total: int) -> None:
         progress("storing", done, total)
 
@@ -151,7 +166,10 @@ def _rejected(name: str, checked: CheckResult, findings: StoredObject) -> Reject
     )
 
 
-def _store_findings(store: ObjectStore, checked: CheckResult) -> StoredObject:
-    data = json.dumps(checked.to_json(), ensure_ascii=False, indent=1).encode()
-    key = f"datasets/findings/{digest_bytes(data)}.json"
-    return store.stat(key) or store.put_bytes(key, data)
+def _store_findings(store: ObjectStore, checked: CheckResult, work_dir: Path) -> StoredObject:
+    """Store all findings. There may be millions: they are written piece by piece."""
+    path = work_dir / "findings.json"
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(checked.json_text())
+    key = f"datasets/findings/{digest_file(path)}.json"
+    return store.stat(key) or store.put_file(key, path)

@@ -5,7 +5,13 @@ from typing import Final
 
 from perdure.artifacts.port import StoredObject
 from perdure.datasets.check import CheckResult
-from perdure.datasets.report import count_findings, describe_findings, describe_size, plural
+from perdure.datasets.report import (
+    count_findings,
+    describe_findings,
+    describe_left_out,
+    describe_size,
+    plural,
+)
 from perdure.datasets.split import Split
 
 # Examples to begin with; the list in the store has them all.
@@ -44,6 +50,8 @@ def write_checked(checked: CheckResult) -> None:
         f"{plural(checked.background, 'image', 'images')} without a box, "
         f"{plural(checked.skipped, 'image', 'images')} skipped"
     )
+    for line in describe_left_out(checked.left_out):
+        write(line)
     more = " (the stored findings list all)"
     for line in describe_findings(checked.findings, shown=SHOWN_PER_CODE, more=more):
         write(line)

@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from perdure.contracts.codec import canonical_json
 from perdure.contracts.v1 import events_pb2
+from perdure.datasets.rules import import_rules
 from perdure.errors import InvalidInput, NotFound
 from perdure.training.config import TrainConfig
 from perdure_gateway.context import DATASETS, Gateway
@@ -40,11 +42,14 @@ class Data(_Strict):
 
     dataset_version: Digest | None = None
     upload: Upload | None = None
+    rules: dict[str, Any] = Field(default_factory=dict)  # how the upload is imported
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
         if (self.dataset_version is None) == (self.upload is None):
             raise ValueError("name either a dataset_version or an upload")
+        if self.rules and self.upload is None:
+            raise ValueError("rules are for the import of an upload; a version is imported already")
         return self
 
 
@@ -101,5 +106,8 @@ async def _source(gateway: Gateway, submission: Submission) -> events_pb2.DataSo
         raise NotFound(f"there is no upload {upload.key}: send the archive to /v1/uploads first")
     if (stored.digest, stored.size_bytes) != (upload.digest, upload.size_bytes):
         raise InvalidInput(f"upload {upload.key} has another digest or size: send it again")
+    rules = import_rules(submission.data.rules).to_json()
     blob = events_pb2.Blob(key=stored.key, digest=stored.digest, size_bytes=stored.size_bytes)
-    return events_pb2.DataSource(upload=blob, name=submission.name)
+    return events_pb2.DataSource(
+        upload=blob, name=submission.name, rules_json=canonical_json(rules) if rules else ""
+    )

@@ -36,6 +36,7 @@ def _prepare(state: TaskState) -> work_pb2.PrepareWork:
         dataset_version=state.dataset_version,
         upload=_blob(state.upload) if state.upload else None,
         name=state.data_name,
+        rules_json=state.rules_json,
     )
     return work_pb2.PrepareWork(
         data=data,

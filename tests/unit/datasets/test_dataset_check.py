@@ -71,7 +71,7 @@ def test_the_json_form_counts_and_lists(tmp_path):
         write_files(tmp_path / "set", yolo_files(2) | {"labels/0.txt": f"{ROW}\n{ROW}\nx"})
     )
 
-    form = json.loads(json.dumps(result.to_json()))
+    form = json.loads("".join(result.json_text()))
 
     assert form["format"] == "yolo"
     assert form["version"] is None
@@ -84,6 +84,7 @@ def test_the_json_form_counts_and_lists(tmp_path):
         "boxes": 2,
         "background": 0,
         "skipped": 0,
+        "left_out": 0,
     }
     assert form["findings"][0] == {
         "code": "label.field-count",

@@ -8,7 +8,7 @@ import pytest
 import perdure.datasets
 from perdure.cli.findings import print_findings
 from perdure.datasets.check import check
-from perdure.datasets.findings import Fault, Severity
+from perdure.datasets.findings import Fault, Findings, Severity
 from perdure.datasets.problems import PROBLEMS
 from perdure.datasets.report import count_findings, describe_findings
 from tests.builders.datasets import picture, write_files, yolo_files
@@ -24,7 +24,11 @@ def printed(capsys, folder: Path) -> list[str]:
 def test_every_code_has_words_for_its_problem_and_no_words_are_left_over():
     text = "".join(path.read_text() for path in SOURCE.rglob("*.py") if path.name != "problems.py")
     used = set(
-        re.findall(r'"((?:classes|files|format|image|label|split|text|yaml)\.[a-z0-9-]+)"', text)
+        re.findall(
+            r'"((?:classes|coco|csv|cvat|files|format|image|json|label|label-studio|split|text|voc|xml|yaml)'
+            r'\.[a-z0-9-]+)"',
+            text,
+        )
     )
     no_codes = {"files.changed", "split.json"}  # an exception of the store, and a file
     assert {
@@ -75,11 +79,13 @@ def test_with_errors_too_the_sizes_are_said(tmp_path, capsys):
 
 
 def test_what_differs_within_a_group_is_said_with_each_place():
-    def finding(line: int, count: int):
+    findings = Findings()
+    for line, count in ((1, 3), (2, 4)):
         rule = f"a row must have 5 fields; this one has {count}"
-        return Fault(Severity.ERROR, "label.field-count", "x", rule, "correct it").at("a.txt", line)
+        fault = Fault(Severity.ERROR, "label.field-count", "x", rule, "correct it")
+        findings.add(fault, "a.txt", line)
 
-    assert describe_findings([finding(1, 3), finding(2, 4)], shown=1, more=".") == [
+    assert describe_findings(findings, shown=1, more=".") == [
         "error label.field-count (2): a row has the wrong number of fields",
         "  a.txt:1 x - a row must have 5 fields; this one has 3; correct it",
         "  and 1 more.",
@@ -95,5 +101,7 @@ def test_what_differs_within_a_group_is_said_with_each_place():
     ],
 )
 def test_counts_have_the_right_plural(severities, text):
-    found = [Fault(Severity(s), "label.none", "", "", "").at("") for s in severities]
+    found = Findings()
+    for severity in severities:
+        found.add(Fault(Severity(severity), "label.none", "", "", ""), "")
     assert count_findings(found) == text

@@ -1,16 +1,26 @@
+from collections.abc import Iterable
+
 import pytest
 from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.datasets.manifest import Manifest, ManifestImage, manifest_of
-from perdure.datasets.split import make_split, parse_split
+from perdure.datasets.split import Split, make_split, parse_split
 from perdure.errors import DamagedObject, InvalidDataset, InvalidInput
 
 
-def image(path: str, content: object = None, split: str | None = None) -> ManifestImage:
+def image(
+    path: str,
+    content: object = None,
+    split: str | None = None,
+    *,
+    group: str = "",
+    classes: Iterable[int] = (),
+) -> ManifestImage:
     digest = blake3(str(path if content is None else content).encode()).hexdigest()
-    return ManifestImage(path, digest, 10, 8, 8, (), split)
+    boxes = tuple((index, 0.5, 0.5, 0.1, 0.1) for index in classes)
+    return ManifestImage(path, digest, 10, 8, 8, boxes, split, group)
 
 
 def manifest(*images: ManifestImage) -> Manifest:
@@ -93,6 +103,94 @@ def test_images_keep_their_side_when_others_are_added(count, more):
 
     assert set(before.train) <= set(after.train)
     assert set(before.val) <= set(after.val)
+
+
+labelled = st.lists(
+    st.tuples(st.frozensets(st.integers(0, 5), max_size=3), st.integers(0, 8)),
+    min_size=2,
+    max_size=60,
+)
+
+
+def labelled_images(drawn: list[tuple[frozenset[int], int]]) -> list[ManifestImage]:
+    """Images with these classes; those with the same number above 3 are of one group."""
+    return [
+        image(str(place), classes=classes, group=f"g{group}" if group > 3 else "")
+        for place, (classes, group) in enumerate(drawn)
+    ]
+
+
+@given(labelled, st.floats(0.05, 0.5), st.integers(0, 1000))
+def test_groups_stay_together(drawn, val_ratio, seed):
+    images = labelled_images(drawn)
+    try:
+        split = make_split(manifest(*images), seed=seed, val_ratio=val_ratio)
+    except InvalidDataset:
+        assert len({image.group or image.path for image in images}) == 1
+        return
+    in_val = set(split.val)
+    sides: dict[str, set[bool]] = {}
+    for one in images:
+        sides.setdefault(one.group or one.path, set()).add(one.path in in_val)
+    assert all(len(found) == 1 for found in sides.values())
+
+
+@given(st.integers(2, 40), st.integers(0, 1000), st.floats(0.05, 0.5))
+def test_a_class_with_two_images_trains_and_validates(count, seed, val_ratio):
+    # Many images of one class, and `count` of another: by hashes alone a side would often lack it.
+    images = [image(f"a{number}", classes=[0]) for number in range(60)]
+    images += [image(f"b{number}", classes=[1]) for number in range(count)]
+    split = make_split(manifest(*images), seed=seed, val_ratio=val_ratio)
+    for names in (split.train, split.val):
+        assert any(path.startswith("b") for path in names)
+
+
+def test_classes_are_near_their_share():
+    images = [image(f"{c}-{number}", classes=[c]) for c in range(8) for number in range(10 + 5 * c)]
+    for seed in range(50):
+        split = make_split(manifest(*images), seed=seed, val_ratio=0.2)
+        for c in range(8):
+            count = 10 + 5 * c
+            found = sum(path.startswith(f"{c}-") for path in split.val)
+            # 1.5 standard deviations, or one image: by hashes alone 13 % would be farther away
+            assert abs(found - 0.2 * count) <= max(1.5 * (count * 0.2 * 0.8) ** 0.5, 1)
+
+
+def test_a_class_on_one_image_trains():
+    for seed in range(30):
+        images = [*numbered(10), image("rare", classes=[3])]
+        assert "rare" in make_split(manifest(*images), seed=seed, val_ratio=0.5).train
+
+
+@given(st.integers(40, 90), st.integers(1, 30), st.integers(0, 100))
+def test_only_what_crossed_the_border_may_move_when_images_are_added(count, more, seed):
+    images = [image(str(number), classes=[number % 3]) for number in range(count + more)]
+    before = make_split(manifest(*images[:count]), seed=seed, val_ratio=0.25)
+    after = make_split(manifest(*images), seed=seed, val_ratio=0.25)
+
+    def by_hash(path: str) -> bool:
+        hashed = blake3(f"{seed}:{blake3(path.encode()).hexdigest()}".encode()).digest()
+        return int.from_bytes(hashed[:8], "big") / 2**64 < 0.25
+
+    def crossed(split: Split) -> set[str]:
+        sides = {path: path in split.val for path in (*split.train, *split.val)}
+        return {path for path, validates in sides.items() if validates != by_hash(path)}
+
+    moved = set(before.train) & set(after.val) | set(before.val) & set(after.train)
+    assert moved <= crossed(before) | crossed(after)
+
+
+def test_contents_join_their_groups():
+    one = [image("a", group="x"), image("b", "same", group="x")]
+    other = [image("c", "same", group="y"), image("d", group="y")]
+    for seed in range(20):
+        split = make_split(manifest(*one, *other, *numbered(4)), seed=seed, val_ratio=0.5)
+        assert {path in split.val for path in "abcd"} in ({True}, {False})
+
+
+def test_one_group_cannot_be_split():
+    with pytest.raises(InvalidDataset, match="parted"):
+        make_split(manifest(image("a", group="x"), image("b", group="x")), seed=0, val_ratio=0.5)
 
 
 @pytest.mark.parametrize("val_ratio", [0, 1, -0.1, 1.5, float("nan")])

@@ -3,6 +3,8 @@ import pytest
 from perdure.datasets.annotation import Annotations
 from perdure.datasets.findings import Finding, Findings
 from perdure.datasets.formats.yolo import read_yolo
+from perdure.datasets.rules import ImportRules
+from perdure.datasets.tree import read_tree
 from tests.builders.datasets import ROW, write_files, yolo_files
 
 BOX = (0, 0.5, 0.5, 0.2, 0.4)
@@ -12,8 +14,10 @@ BOX = (0, 0.5, 0.5, 0.2, 0.4)
 def read(tmp_path):
     def read(files: dict[str, str | bytes]) -> tuple[Annotations, list[Finding]]:
         findings = Findings()
-        annotations = read_yolo(write_files(tmp_path / "set", files), findings)
-        return annotations, list(findings.in_order())
+        annotations = read_yolo(
+            read_tree(write_files(tmp_path / "set", files), findings), ImportRules(), findings
+        )
+        return annotations, list(findings)
 
     return read
 
@@ -155,7 +159,7 @@ def test_test_images_are_left_out(read):
     annotations, findings = read(files | {"classes.txt": "bird"})
 
     assert splits(annotations) == {"images/0.jpg": None, "images/1.jpg": None}
-    assert codes(findings) == ["split.test-left-out"]
+    assert (annotations.left_out, findings) == (1, [])
 
 
 def test_every_bad_row_of_every_file_is_listed_with_file_and_line(read):

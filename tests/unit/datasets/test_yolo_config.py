@@ -7,7 +7,7 @@ from perdure.datasets.formats.yolo_config import Place, YoloConfig, parse_config
 def parse(text: str) -> tuple[YoloConfig, list[tuple[str, int | None]]]:
     findings = Findings()
     config = parse_config(text, "data.yaml", findings)
-    return config, [(found.code, found.line) for found in findings.collected]
+    return config, [(found.code, found.line) for found in findings]
 
 
 @pytest.mark.parametrize(

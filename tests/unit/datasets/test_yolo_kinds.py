@@ -105,7 +105,7 @@ def test_label_files_in_upper_case_are_read(tmp_path):
     del files["labels/0.txt"]
     result = check_folder(write_files(tmp_path, files))
 
-    assert (result.boxes, result.background, result.findings) == (2, 0, ())
+    assert (result.boxes, result.background, len(result.findings)) == (2, 0, 0)
 
 
 def test_folders_may_be_called_images_and_labels_in_upper_case(tmp_path):
@@ -116,7 +116,7 @@ def test_folders_may_be_called_images_and_labels_in_upper_case(tmp_path):
     files["data.yaml"] = "names: [bird]\n"
     result = check_folder(write_files(tmp_path, files))
 
-    assert (result.boxes, result.findings) == (2, ())
+    assert (result.boxes, len(result.findings)) == (2, 0)
 
 
 def test_labels_that_lie_among_the_images_are_named(tmp_path):
@@ -142,7 +142,7 @@ def test_pictures_in_other_formats_are_named(tmp_path):
 def test_a_licence_beside_the_wrapping_folder_does_not_matter(tmp_path):
     files = {f"set/{name}": data for name, data in yolo_files(2).items()}
     result = check_folder(write_files(tmp_path, files | {"LICENSE": "x", "README.txt": "x"}))
-    assert (result.classes, result.findings) == (("bird",), ())
+    assert (result.classes, len(result.findings)) == (("bird",), 0)
 
 
 def test_data_yaml_below_the_top_is_not_passed_over(tmp_path):
@@ -283,6 +283,6 @@ def test_what_utf8_cannot_hold_is_escaped_in_findings(tmp_path):
     folder = write_files(tmp_path, yolo_files(2) | {"data.yaml": 'train: "\\uD800"\nnames: [a]\n'})
     (folder / "images/x.jpg").symlink_to(b"/nowhere/\xff".decode(errors="surrogateescape"))
 
-    text = json.dumps(check_folder(folder).to_json(), ensure_ascii=False)
+    text = "".join(check_folder(folder).json_text())
 
     assert json.loads(text.encode())["counts"]["errors"] == 2

@@ -17,14 +17,16 @@ class Blob(_message.Message):
     def __init__(self, key: _Optional[str] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class DataSource(_message.Message):
-    __slots__ = ("dataset_version", "upload", "name")
+    __slots__ = ("dataset_version", "upload", "name", "rules_json")
     DATASET_VERSION_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    RULES_JSON_FIELD_NUMBER: _ClassVar[int]
     dataset_version: str
     upload: Blob
     name: str
-    def __init__(self, dataset_version: _Optional[str] = ..., upload: _Optional[_Union[Blob, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
+    rules_json: str
+    def __init__(self, dataset_version: _Optional[str] = ..., upload: _Optional[_Union[Blob, _Mapping]] = ..., name: _Optional[str] = ..., rules_json: _Optional[str] = ...) -> None: ...
 
 class Gate(_message.Message):
     __slots__ = ("min_map50",)

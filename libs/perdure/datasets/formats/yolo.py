@@ -2,24 +2,20 @@
 
 import posixpath
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
 from perdure.datasets.annotation import AnnotatedImage, Annotations, Box
+from perdure.datasets.border import clip_box
 from perdure.datasets.findings import Fault, Findings, Severity
-from perdure.datasets.formats.foreign import (
-    data_set_around,
-    find_foreign,
-    report_foreign,
-    report_inner_folder,
-)
-from perdure.datasets.formats.yolo_border import clip_box
+from perdure.datasets.formats.class_use import check_use
 from perdure.datasets.formats.yolo_config import MAX_CONFIG_BYTES, YoloConfig, parse_config
+from perdure.datasets.formats.yolo_inner_folder import data_set_around, report_inner_folder
 from perdure.datasets.formats.yolo_layout import label_name, split_images
 from perdure.datasets.formats.yolo_rows import RowFormat, parse_row
 from perdure.datasets.formats.yolo_suspect import check_box_format
+from perdure.datasets.rules import ImportRules
 from perdure.datasets.text import lines, read_text
-from perdure.datasets.tree import Tree, read_tree
+from perdure.datasets.tree import Tree
 
 FORMAT: Final = "yolo"
 
@@ -42,26 +38,28 @@ _OTHER_IMAGES: Final = frozenset(
 )
 
 
-def read_yolo(folder: Path, findings: Findings, config_name: str | None = None) -> Annotations:
-    """Read a YOLO data set; whatever is wrong with it goes to `findings`, with file and line.
+def has_labels(tree: Tree) -> bool:
+    """Whether any image has a label file where YOLO's lie."""
+    return any(_label_file(tree, image) in tree.files for image in tree.images())
 
-    `config_name` says which file is its data.yaml; without it that is found by its name.
-    """
-    tree = read_tree(folder, findings)
-    config_file, config = _config(tree, config_name, findings)
-    splits = split_images(tree, config, config_file, findings)
-    if not any(_label_file(tree, image) in tree.files for image in tree.images()):
-        if foreign := find_foreign(folder, tree):
-            report_foreign(foreign, len(tree.images()), findings)
-            return Annotations(foreign.format, (), ())
-        if not config_file and (around := data_set_around(tree.root)):
-            report_inner_folder(tree.root, around, findings)
-            return Annotations(FORMAT, (), ())
+
+def read_yolo(tree: Tree, rules: ImportRules, findings: Findings) -> Annotations:
+    """Read a YOLO data set; whatever is wrong with it goes to `findings`, with file and line."""
+    config_file, config = _config(tree, findings)
+    splits, left_out = split_images(tree, config, config_file, findings)
+    if not config_file and not has_labels(tree) and (around := data_set_around(tree.root)):
+        report_inner_folder(tree.root, around, findings)
+        return Annotations(FORMAT, (), ())
     if not splits:
         _report_no_images(tree, config_file, findings)
     _check_stems(splits, findings)
     names = config.classes or (None if config_file else _classes_file(tree, findings))
-    form = RowFormat(len(names) if names else None, config.keypoint_fields)
+    form = RowFormat(
+        len(names) if names else None,
+        config.keypoint_fields,
+        rules.sixth_field,
+        rules.drop_degenerate,
+    )
     images = []
     as_written: list[Box] = []
     past_border = Findings()
@@ -73,20 +71,19 @@ def read_yolo(folder: Path, findings: Findings, config_name: str | None = None) 
         images.append(AnnotatedImage(name, tree.files[name], boxes, split))
     _report_files(tree, splits, findings)
     if not check_box_format(as_written, config_file, findings):
-        findings.collected += (
-            past_border.collected
-        )  # of rows that mean something else they are noise
+        findings.take_over(past_border)  # of rows that mean something else they are noise
     used = {box[0] for image in images for box in image.boxes}
     classes = names if names is not None else _made_up(used, bool(config_file), findings)
-    _check_use(classes, used, config_file, findings)
-    return Annotations(FORMAT, classes, tuple(images))
+    advice = "see that the labels of images/NAME.jpg lie in labels/NAME.txt"
+    check_use(classes, used, config_file, advice, findings)
+    return Annotations(FORMAT, classes, tuple(images), left_out)
 
 
-def _config(tree: Tree, config_name: str | None, findings: Findings) -> tuple[str, YoloConfig]:
+def _config(tree: Tree, findings: Findings) -> tuple[str, YoloConfig]:
     """The name of data.yaml, "" when there is none, and what it says."""
     here = sorted(name for name in tree.files if name.lower().endswith((".yaml", ".yml")))
     here = [name for name in here if "/" not in name]
-    preferred = [name for name in (config_name, *_CONFIG_NAMES) if name in here]
+    preferred = [name for name in (tree.given, *_CONFIG_NAMES) if name in here]
     if not here:
         for name in sorted(tree.files):
             if posixpath.basename(name) in _CONFIG_NAMES:
@@ -126,10 +123,7 @@ def _label_file(tree: Tree, image: str) -> str:
 
 
 def _report_no_images(tree: Tree, config_file: str, findings: Findings) -> None:
-    said = any(
-        found.severity is Severity.ERROR and found.code.startswith(_ABOUT_PLACES)
-        for found in findings.collected
-    )
+    said = any(code.startswith(_ABOUT_PLACES) for code in findings.codes(Severity.ERROR))
     if said and tree.images():
         return  # there are images; why they were not found is said already
     findings.error(
@@ -246,24 +240,3 @@ def _report_files(tree: Tree, images: Iterable[str], findings: Findings) -> None
             rule = "images must be JPEG, PNG, BMP, TIFF or WebP, and be named so"
             advice = "it was left out: convert it, e.g. to PNG, or rename it"
             findings.warning("files.unsupported-image", name, suffix, rule, advice)
-
-
-def _check_use(
-    classes: tuple[str, ...], used: set[int], config_file: str, findings: Findings
-) -> None:
-    if not used:
-        if any(found.severity is Severity.ERROR for found in findings.collected):
-            return  # boxes may be missing because of those errors
-        rule = "a data set must have at least one box"
-        advice = "see that the labels of images/NAME.jpg lie in labels/NAME.txt"
-        findings.error("label.none", config_file, "", rule, advice)
-        return
-    unused = [name for index, name in enumerate(classes) if index not in used]
-    if unused:
-        findings.warning(
-            "classes.unused",
-            config_file,
-            ", ".join(unused),
-            "every class must have boxes",
-            "the model cannot learn these: label some, or remove the names",
-        )

@@ -140,7 +140,7 @@ def _classes(
 
 
 def _names(node: yaml.Node, file: str, findings: Findings) -> tuple[str, ...] | None:
-    before = len(findings.collected)
+    before = len(findings)
     items: list[yaml.Node] = []
     if isinstance(node, yaml.SequenceNode):
         items = node.value
@@ -151,7 +151,7 @@ def _names(node: yaml.Node, file: str, findings: Findings) -> tuple[str, ...] | 
         advice = "write a space after each colon: `1: bear`"
         _fault(findings, file, node, "yaml.names", rule, advice)
         return None
-    if not 0 < len(items) <= MAX_CLASSES and len(findings.collected) == before:
+    if not 0 < len(items) <= MAX_CLASSES and len(findings) == before:
         rule = f"there must be 1 to {MAX_CLASSES} names"
         _fault(findings, file, node, "yaml.names", rule, "list the classes under names")
     seen: set[str] = set()
@@ -164,7 +164,7 @@ def _names(node: yaml.Node, file: str, findings: Findings) -> tuple[str, ...] | 
             rule = "names must differ from each other"
             _fault(findings, file, item, "yaml.names", rule, "rename one of them")
         seen.add(name)
-    if len(findings.collected) > before:
+    if len(findings) > before:
         return None
     return tuple(_text(item) for item in items)
 

@@ -5,19 +5,11 @@ from typing import Final
 
 from perdure.datasets.annotation import SplitName
 from perdure.datasets.findings import Fault, Findings, Severity
+from perdure.datasets.formats.split_names import split_of_folders
 from perdure.datasets.formats.yolo_config import Place, YoloConfig
 from perdure.datasets.text import lines, read_text
 from perdure.datasets.tree import Tree, is_image
 
-_SPLITS: Final[dict[str, SplitName | None]] = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "test": None,  # kept for the user's own final test: neither trained on nor evaluated on
-    "testing": None,
-}
 _FOLDERS_EXIST: Final = "the folders of data.yaml must exist in the data set"
 _LABELS_OF: Final = {"images": "labels", "Images": "Labels", "IMAGES": "LABELS"}
 IMAGE_FOLDERS: Final = frozenset(_LABELS_OF)
@@ -29,11 +21,14 @@ _NAMED_FOLDERS: Final = 4
 
 def split_images(
     tree: Tree, config: YoloConfig, config_file: str, findings: Findings
-) -> dict[str, SplitName | None]:
-    """The images to import, by name, each with the split it is given in (None: in none)."""
+) -> tuple[dict[str, SplitName | None], int]:
+    """The images to import, by name, each with the split it is given in (None: in none).
+
+    And the number of test images, which are left out.
+    """
     if "train" in config.splits or "val" in config.splits:
         return _from_config(tree, config, config_file, findings)
-    return _from_folders(tree, findings)
+    return _from_folders(tree)
 
 
 def label_name(image: str) -> str:
@@ -46,26 +41,23 @@ def label_name(image: str) -> str:
     return "/".join(parts) + ".txt"
 
 
-def _from_folders(tree: Tree, findings: Findings) -> dict[str, SplitName | None]:
+def _from_folders(tree: Tree) -> tuple[dict[str, SplitName | None], int]:
     images = tree.images()
     in_images = [name for name in images if IMAGE_FOLDERS.intersection(name.split("/")[:-1])]
     found: dict[str, SplitName | None] = {}
     left_out = 0
     for name in in_images or images:
-        # COCO's folders are called train2017 and val2017.
-        folders = [part.lower().rstrip("0123456789") for part in name.split("/")[:-1]]
-        named = next((part for part in folders if part in _SPLITS), None)
-        if named is not None and _SPLITS[named] is None:
+        split = split_of_folders(name)
+        if split == "test":
             left_out += 1
         else:
-            found[name] = _SPLITS[named] if named is not None else None
-    _report_left_out(left_out, findings)
-    return found
+            found[name] = split
+    return found, left_out
 
 
 def _from_config(
     tree: Tree, config: YoloConfig, config_file: str, findings: Findings
-) -> dict[str, SplitName | None]:
+) -> tuple[dict[str, SplitName | None], int]:
     found: dict[str, SplitName | None] = {}
     if "train" not in config.splits:
         findings.error(
@@ -93,19 +85,7 @@ def _from_config(
         for place in config.splits.get("test", ())
         for image in _images_at(tree, config, place, config_file, Findings())
     }
-    _report_left_out(len(left_out.difference(found)), findings)
-    return found
-
-
-def _report_left_out(count: int, findings: Findings) -> None:
-    if count:
-        findings.warning(
-            "split.test-left-out",
-            "",
-            f"{count} images",
-            "images must be in train or in val to be imported",
-            "keep the test images for a test of your own",
-        )
+    return found, len(left_out.difference(found))
 
 
 def _images_at(
@@ -120,9 +100,9 @@ def _images_at(
         fault = Fault(Severity.ERROR, "yaml.path", place.text, rule, "write train: images/train")
         findings.add(fault, config_file, place.line)
         return []
-    before = len(findings.collected)
+    before = len(findings)
     images = _listed(tree, found, findings) if is_list else tree.under(found)
-    if not images and len(findings.collected) == before:
+    if not images and len(findings) == before:
         # Without this a data set whose val is empty would be split anew, against its data.yaml.
         fault = Fault(
             Severity.ERROR,

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from perdure.datasets.annotation import MAX_CLASSES, Box
+from perdure.datasets.border import degenerate_box
 from perdure.datasets.findings import Fault, Severity
+from perdure.datasets.rules import SixthField
 
 _BOX_FIELDS: Final = 5
 _POLYGON_FIELDS: Final = 7  # class and three points
@@ -33,6 +35,8 @@ class RowFormat:
 
     class_count: int | None = None  # the number of names; None when unknown
     keypoint_fields: int = 0  # fields after a pose row's box; 0 in a set without keypoints
+    sixth_field: SixthField | None = None  # what a sixth field holds, where the user has said so
+    drop_degenerate: bool = False  # whether boxes without area are left out
 
 
 def parse_row(text: str, form: RowFormat) -> Row:
@@ -99,12 +103,7 @@ def _parse_fields(fields: list[str], text: str, form: RowFormat) -> Row:
         return _pose(fields, text, form)
     count = len(fields)
     if count == _BOX_FIELDS + 1:
-        return _rejected(
-            "label.extra-field",
-            text,
-            "a row must have 5 fields",
-            "drop the sixth field (a confidence or a track id)",
-        )
+        return _six_fields(fields, text, form)
     if count != _BOX_FIELDS and (count < _POLYGON_FIELDS or count % 2 == 0):
         return _rejected(
             "label.field-count",
@@ -113,6 +112,21 @@ def _parse_fields(fields: list[str], text: str, form: RowFormat) -> Row:
             "write: class centre-x centre-y width height",
         )
     return _shape(fields, text, form)
+
+
+def _six_fields(fields: list[str], text: str, form: RowFormat) -> Row:
+    """A box and a confidence or a track id, which is left out where the user has said so."""
+    rule = "a row must have 5 fields"
+    if form.sixth_field is None:
+        advice = "drop the sixth field; or say what it is, with --sixth-field confidence|track"
+        return _rejected("label.extra-field", text, rule, advice)
+    row = _shape(fields[:_BOX_FIELDS], text, form)
+    if row.box is None or not _NUMBER.fullmatch(fields[-1]):
+        faults = row.faults or tuple(_number_faults(fields[-1:]))
+        return Row(None, faults)
+    advice = f"the {form.sixth_field} was left out"
+    note = Fault(Severity.INFO, "label.extra-field", text, rule, advice)
+    return Row(row.box, (*row.faults, note))
 
 
 def _pose(fields: list[str], text: str, form: RowFormat) -> Row:
@@ -139,29 +153,25 @@ def _shape(fields: list[str], text: str, form: RowFormat) -> Row:
     class_index = int(float(fields[0]))
     values = [float(field) for field in fields[1:]]
     if len(fields) == _BOX_FIELDS:
-        return _box(class_index, values, text)
-    return _envelope(class_index, values, text)
+        return _box(class_index, values, text, form)
+    return _envelope(class_index, values, text, form)
 
 
-def _box(class_index: int, values: list[float], text: str) -> Row:
+def _box(class_index: int, values: list[float], text: str, form: RowFormat) -> Row:
     x, y, width, height = values
     if width == 0 or height == 0:
-        return _rejected(
-            "label.degenerate-box",
-            text,
-            "a box must be wider and higher than 0",
-            "correct the box or remove the row",
-        )
+        return Row(None, (degenerate_box(text, dropped=form.drop_degenerate),))
     return Row((class_index, x, y, width, height), ())
 
 
-def _envelope(class_index: int, values: list[float], text: str) -> Row:
+def _envelope(class_index: int, values: list[float], text: str, form: RowFormat) -> Row:
     xs, ys = values[0::2], values[1::2]
     left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
     row = _box(
         class_index,
         [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top],
         text,
+        form,
     )
     note = Fault(
         Severity.INFO,

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from perdure.datasets.annotation import Box
+from perdure.datasets.border import past_border
 from perdure.datasets.findings import Findings
-from perdure.datasets.formats.yolo_border import past_border
 
 # Of fewer boxes nothing can be concluded.
 _MIN_BOXES: Final = 20

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.datasets.border import clip_box
 from perdure.datasets.check import check
 from perdure.datasets.findings import Severity
-from perdure.datasets.formats.yolo_border import clip_box
 from perdure.datasets.formats.yolo_rows import RowFormat, parse_row
 from tests.builders.datasets import write_files, yolo_files
 

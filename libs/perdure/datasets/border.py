@@ -1,4 +1,4 @@
-"""Boxes that reach past the image's border: what training would see of them is what is inside.
+"""Boxes at the border: of those that reach past it, training would see what is inside.
 
 A row is only read when its centre lies in the image and its sides are at most the image's. Then at
 least half of each side is inside, and a quarter of the box. Where the centre lies outside, most of
@@ -29,6 +29,15 @@ def clip_box(box: Box, line: str) -> tuple[Box, Fault | None]:
         return inside, None
     rule, advice = "a box must lie inside of the image", "it was cut at the border"
     return inside, Fault(Severity.WARNING, "label.clipped", line, rule, advice)
+
+
+def degenerate_box(value: str, *, dropped: bool) -> Fault:
+    """The fault of a box without area: an error, or a note where the user has it left out."""
+    rule = "a box must be wider and higher than 0"
+    if dropped:
+        return Fault(Severity.INFO, "label.degenerate-box", value, rule, "it was left out")
+    advice = "correct the box or remove it; or leave such boxes out, with --drop-degenerate"
+    return Fault(Severity.ERROR, "label.degenerate-box", value, rule, advice)
 
 
 def _clip_side(centre: float, size: float) -> tuple[float, float]:
