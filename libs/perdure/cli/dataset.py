@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from perdure.cli.dataset_diff import diff
 from perdure.cli.findings import checked, print_findings, refuse
 from perdure.cli.output import (
     SHORT_ID,
@@ -69,6 +70,9 @@ GroupBy = Annotated[
 Version = Annotated[
     str, typer.Argument(metavar="VERSION", help="A version, or the beginning of one.")
 ]
+
+
+app.command("diff")(diff)
 
 
 @app.command("check")

@@ -44,11 +44,16 @@ def print_findings(result: CheckResult, *, as_json: bool = False, to_stderr: boo
     write(count_findings(result.findings))
 
 
-def refuse(result: CheckResult, *, as_json: bool) -> NoReturn:
+def refuse(
+    result: CheckResult,
+    *,
+    as_json: bool,
+    end: str = "nothing was sent: correct the errors, then try again",
+) -> NoReturn:
     """Say why a data set with errors is not sent, and exit with 1."""
     if as_json:
         print_json_text(result.json_text())  # as `perdure dataset check --json` does
     else:
         print_findings(result, to_stderr=True)
-    complain_line("nothing was sent: correct the errors, then try again")
+    complain_line(end)
     raise typer.Exit(1)

@@ -26,6 +26,7 @@ from perdure.client.records import (
     Verification,
 )
 from perdure.client.waiting import OnWait
+from perdure.datasets.manifest import Manifest
 from perdure.errors import InvalidInput, NotFound, TaskFailed, Unavailable
 
 LOG_POLL_S: Final = 1.0
@@ -239,6 +240,10 @@ class Client:
     def dataset(self, version: str) -> Dataset:
         """One data set version. Raises NotFound."""
         return Dataset.of(self._get(f"/v1/datasets/{_part(version)}"))
+
+    def manifest(self, version: str) -> Manifest:
+        """What a data set version consists of. Raises NotFound and DamagedObject."""
+        return downloads.manifest(self._connection, version)
 
     def models(self, *, prefix: str = "", limit: int | None = None) -> Iterator[Model]:
         """Models, rejected ones included, newest first."""

@@ -15,6 +15,7 @@ from blake3 import blake3
 from perdure.artifacts.hashing import digest_file
 from perdure.client.connection import Connection
 from perdure.client.records import Model, ModelFile
+from perdure.datasets.manifest import Manifest, parse_manifest
 from perdure.errors import Conflict, DamagedObject, InvalidInput
 
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -60,6 +61,14 @@ def pull(
         for file in model.files:
             (arriving / file.name).replace(folder / file.name)
     return [folder / file.name for file in model.files]
+
+
+def manifest(connection: Connection, version: str) -> Manifest:
+    """The manifest of a data set version, compared with its digest, which is the version."""
+    path = f"/v1/datasets/{quote(version, safe='')}/manifest"
+    with connection.stream(path, silence_s=SILENCE_S) as response:
+        data = b"".join(response.iter_bytes(READ_BYTES))
+    return parse_manifest(data.decode(errors="replace"), version)
 
 
 def _check_registered(model: Model) -> None:

@@ -3,10 +3,12 @@
 from typing import Any
 
 from fastapi import APIRouter
+from starlette.responses import StreamingResponse
 
 from perdure.errors import NotFound
 from perdure_gateway.context import DATASETS, GatewayOf, Id
 from perdure_gateway.listing import Before, Limit, Prefix, page
+from perdure_gateway.stored_files import stored_file
 
 router = APIRouter()
 
@@ -29,3 +31,17 @@ async def show_dataset(gateway: GatewayOf, version: Id) -> dict[str, Any]:
     if document is None:
         raise NotFound(f"there is no data set version {version}", dataset_version=version)
     return document.body
+
+
+@router.get("/v1/datasets/{version}/manifest")
+async def dataset_manifest(gateway: GatewayOf, version: Id) -> StreamingResponse:
+    """The version's manifest: the canonical text that the version is the BLAKE3 of."""
+    body = await show_dataset(gateway, version)
+    return await stored_file(gateway, body["manifest"], "application/json")
+
+
+@router.get("/v1/datasets/{version}/findings")
+async def dataset_findings(gateway: GatewayOf, version: Id) -> StreamingResponse:
+    """All findings of the version's import, as `perdure dataset check --json` prints them."""
+    body = await show_dataset(gateway, version)
+    return await stored_file(gateway, body["findings"], "application/json")

@@ -1,8 +1,6 @@
 """GET /v1/models: the registry, and the files of its models."""
 
-import asyncio
-from collections.abc import Iterator
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from fastapi import APIRouter
 from starlette.responses import StreamingResponse
@@ -10,10 +8,9 @@ from starlette.responses import StreamingResponse
 from perdure.errors import NotFound
 from perdure_gateway.context import MODELS, TASKS, Gateway, GatewayOf, Id
 from perdure_gateway.listing import Before, Limit, Prefix, page
+from perdure_gateway.stored_files import stored_file
 
 router = APIRouter()
-DIGEST_HEADER: Final = "Perdure-Digest"
-CHUNK_BYTES: Final = 256 * 1024
 # What a registration says and a rejection does not: the task knows it.
 _OF_THE_TASK: Final = ("name", "dataset_version", "config_hash")
 
@@ -55,20 +52,5 @@ async def model_file(gateway: GatewayOf, model_id: Id, name: str) -> StreamingRe
     body = await show_model(gateway, model_id)
     for blob in body["files"]:
         if blob["name"] == name:
-            opened = await asyncio.to_thread(gateway.store.open, blob["key"])
-            headers = {
-                DIGEST_HEADER: blob["digest"],
-                "Content-Length": str(blob["size_bytes"]),
-                "Content-Disposition": "attachment",
-                "X-Content-Type-Options": "nosniff",
-            }
-            return StreamingResponse(
-                _chunks(opened), media_type="application/octet-stream", headers=headers
-            )
+            return await stored_file(gateway, blob)
     raise NotFound(f"model {model_id} has no file {name!r}", model_id=model_id)
-
-
-def _chunks(opened: BinaryIO) -> Iterator[bytes]:
-    with opened:
-        while chunk := opened.read(CHUNK_BYTES):
-            yield chunk
