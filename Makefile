@@ -60,6 +60,7 @@ bench: setup setup-servers ## Measure, and print JSON lines
 	$(BIN)/python -m tests.bench.bench_eventlog
 	$(BIN)/python -m tests.bench.bench_eventsourcing
 	$(BIN)/python -m tests.bench.bench_messaging
+	$(BIN)/python -m tests.bench.bench_datasets
 	$(BIN)/python -m tests.bench.bench_training
 
 lock: ## Write requirements.lock anew from pyproject.toml (needs network)
