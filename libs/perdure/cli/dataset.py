@@ -1,4 +1,4 @@
-"""perdure dataset: check, push, ls, show."""
+"""perdure dataset: check, push, ls, show; diff and export lie beside."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from perdure.cli.dataset_diff import diff
+from perdure.cli.dataset_export import export_dataset
 from perdure.cli.findings import checked, print_findings, refuse
 from perdure.cli.output import (
     SHORT_ID,
@@ -73,6 +74,7 @@ Version = Annotated[
 
 
 app.command("diff")(diff)
+app.command("export")(export_dataset)
 
 
 @app.command("check")

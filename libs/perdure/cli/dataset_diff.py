@@ -1,23 +1,20 @@
 """perdure dataset diff: what changed from one version of a data set to another."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from perdure.cli.findings import checked, refuse
+from perdure.cli.dataset_sources import is_version, manifest_of_path
 from perdure.cli.output import SHORT_ID, AsJson, print_json, say
 from perdure.cli.server import connect
 from perdure.datasets.difference import Difference, difference
 from perdure.datasets.manifest import Manifest
 from perdure.datasets.report import plural
-from perdure.errors import InvalidInput
 
 # Enough to see the pattern; --json lists all of them.
 _SHOWN: Final = 10
-_VERSION: Final = re.compile(r"[0-9a-f]{4,64}")
 
 
 def diff(
@@ -45,15 +42,8 @@ def _manifest(source: str, *, as_json: bool) -> Manifest:
     """That of a version of the server, or of a data set on this machine, which is checked."""
     path = Path(source)
     if path.exists():
-        result = checked(path)
-        if result.manifest is None:
-            refuse(result, as_json=as_json, end=f"{source} cannot be compared: correct the errors")
-        return result.manifest
-    if not _VERSION.fullmatch(source):
-        raise InvalidInput(
-            f"{source!r}: there is no such folder or archive, and it is no data set version "
-            "(see: perdure dataset ls)"
-        )
+        return manifest_of_path(path, "compared", as_json=as_json)[0]
+    is_version(source)
     with connect() as client:
         return client.manifest(client.find_dataset_version(source))
 

@@ -245,6 +245,13 @@ class Client:
         """What a data set version consists of. Raises NotFound and DamagedObject."""
         return downloads.manifest(self._connection, version)
 
+    def fetch_image(self, version: str, digest: str, size_bytes: int, target: Path) -> None:
+        """Put the original bytes of an image of a version at `target`, which must not exist.
+
+        Raises NotFound, DamagedObject and OSError.
+        """
+        downloads.image(self._connection, version, digest, size_bytes, target)
+
     def models(self, *, prefix: str = "", limit: int | None = None) -> Iterator[Model]:
         """Models, rejected ones included, newest first."""
         pages = self._pages("/v1/models", "models", limit, {"prefix": prefix})

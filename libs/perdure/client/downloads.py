@@ -71,6 +71,12 @@ def manifest(connection: Connection, version: str) -> Manifest:
     return parse_manifest(data.decode(errors="replace"), version)
 
 
+def image(connection: Connection, version: str, digest: str, size_bytes: int, target: Path) -> None:
+    """Put an image of a version at `target`, which must not exist. Raises DamagedObject."""
+    path = f"/v1/datasets/{quote(version, safe='')}/images/{quote(digest, safe='')}"
+    _receive(connection, path, f"image {digest}", digest, size_bytes, target)
+
+
 def _check_registered(model: Model) -> None:
     match model.status:
         case "registered":
@@ -113,6 +119,20 @@ def _fetch(
     on_bytes: Callable[[int], None],
 ) -> None:
     path = f"/v1/models/{quote(model.id, safe='')}/files/{quote(file.name, safe='')}"
+    what = f"{file.name} of model {model.id}"
+    _receive(connection, path, what, file.digest, file.size_bytes, target, on_bytes)
+
+
+def _receive(
+    connection: Connection,
+    path: str,
+    what: str,
+    expected: str,
+    expected_bytes: int,
+    target: Path,
+    on_bytes: Callable[[int], None] = lambda _size_bytes: None,
+) -> None:
+    """Write the body of an answer to `target` and to the disk. Raises DamagedObject."""
     digest = blake3()
     size_bytes = 0
     with (
@@ -124,12 +144,12 @@ def _fetch(
             out.write(chunk)
             size_bytes += len(chunk)
             on_bytes(size_bytes)
-            if size_bytes > file.size_bytes:
+            if size_bytes > expected_bytes:
                 break
         out.flush()
         os.fsync(out.fileno())
-    if digest.hexdigest() != file.digest:
+    if digest.hexdigest() != expected:
         raise DamagedObject(
-            f"{file.name} of model {model.id} arrived with the digest {digest.hexdigest()}, "
-            f"not {file.digest}: nothing was kept; try again"
+            f"{what} arrived with the digest {digest.hexdigest()}, not {expected}: "
+            "nothing was kept; try again"
         )

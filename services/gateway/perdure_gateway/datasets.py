@@ -1,16 +1,20 @@
 """GET /v1/datasets: the data set versions that were imported."""
 
-from typing import Any
+import asyncio
+from dataclasses import asdict
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from starlette.responses import StreamingResponse
 
+from perdure.datasets.snapshot import blob_key
 from perdure.errors import NotFound
 from perdure_gateway.context import DATASETS, GatewayOf, Id
 from perdure_gateway.listing import Before, Limit, Prefix, page
 from perdure_gateway.stored_files import stored_file
 
 router = APIRouter()
+Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 
 
 @router.get("/v1/datasets")
@@ -45,3 +49,14 @@ async def dataset_findings(gateway: GatewayOf, version: Id) -> StreamingResponse
     """All findings of the version's import, as `perdure dataset check --json` prints them."""
     body = await show_dataset(gateway, version)
     return await stored_file(gateway, body["findings"], "application/json")
+
+
+@router.get("/v1/datasets/{version}/images/{digest}")
+async def dataset_image(gateway: GatewayOf, version: Id, digest: Digest) -> StreamingResponse:
+    """The original bytes of an image, by their BLAKE3 as the manifest has it."""
+    await show_dataset(gateway, version)
+    key = blob_key(digest)
+    stored = await asyncio.to_thread(gateway.store.stat, key)
+    if stored is None:
+        raise NotFound(f"data set version {version} has no image {digest}")
+    return await stored_file(gateway, asdict(stored))

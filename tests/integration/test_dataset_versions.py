@@ -1,4 +1,4 @@
-"""perdure dataset diff, and the routes that it needs, against a gateway on a real port."""
+"""perdure dataset diff and export, with the routes that they need, on a real port."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +10,7 @@ from perdure.client import Client
 from perdure.contracts.v1 import events_pb2
 from perdure.datasets.check import check
 from perdure.datasets.manifest import Manifest
-from perdure.datasets.snapshot import store_manifest
+from perdure.datasets.snapshot import blob_key, store_images, store_manifest
 from perdure.errors import DamagedObject, NotFound
 from tests.builders.command_line import CommandLine
 from tests.builders.datasets import picture, write_files, yolo_files
@@ -36,8 +36,9 @@ def server(world):
 
 
 @pytest.fixture
-def perdure(server, monkeypatch, capsys):
+def perdure(server, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PERDURE_URL", server.url)
+    monkeypatch.chdir(tmp_path)
     return CommandLine(monkeypatch, capsys)
 
 
@@ -95,6 +96,42 @@ def test_what_cannot_be_compared_is_said(server, perdure, tmp_path):
     ran = perdure("dataset", "diff", "ab" * 32, str(folder))
     assert ran.code != 0
     assert "ab" * 32 in ran.err
+
+
+def test_a_version_is_exported_and_comes_back_the_same(server, perdure, tmp_path):
+    folder = write_files(tmp_path / "one", yolo_files(4) | {"classes.txt": "bird\n"})
+    (folder / "data.yaml").unlink()
+    result = check(folder)
+    manifest = imported(server, folder)
+    store_images(server.world.store, manifest, result.files, lambda _done, _total: None)
+
+    ran = perdure("dataset", "export", manifest.version[:8], "--format", "yolo", "--out", "out")
+    assert (ran.code, ran.out) == (0, "out: 4 images, 4 boxes, 1 class: bird\n")
+    assert check(Path("out")).manifest.version == manifest.version
+
+    ran = perdure("dataset", "export", str(folder), "--format", "coco", "--out", "coco", "--json")
+    assert ran.json["version"] == manifest.version
+    again = check(Path("coco"))
+    assert (again.format, again.boxes, again.errors) == ("coco", 4, 0)
+
+    full = perdure("dataset", "export", str(folder), "--format", "coco", "--out", "coco")
+    assert (full.code, "not empty" in full.err) == (1, True)
+
+
+def test_a_damaged_image_is_not_exported(server, perdure, tmp_path):
+    folder = write_files(tmp_path / "one", yolo_files(3))
+    manifest = imported(server, folder)
+    store_images(server.world.store, manifest, check(folder).files, lambda _done, _total: None)
+    server.world.store.put_bytes(blob_key(manifest.images[1].digest), b"other")
+
+    ran = perdure("dataset", "export", manifest.version, "--format", "yolo", "--out", "out")
+    assert ran.code != 0
+    assert manifest.images[1].digest in ran.err
+    assert not Path("out").exists()
+
+    server.world.store.delete(blob_key(manifest.images[1].digest))
+    ran = perdure("dataset", "export", manifest.version, "--format", "yolo", "--out", "out")
+    assert "has no image" in ran.err
 
 
 def test_a_manifest_travels_with_its_digest_and_damage_is_seen(server, tmp_path):
