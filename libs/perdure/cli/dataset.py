@@ -1,4 +1,4 @@
-"""perdure dataset: check, push, ls, show; diff and export lie beside."""
+"""perdure dataset: check, push, ls, show; diff, export and findings lie beside."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +7,7 @@ import typer
 
 from perdure.cli.dataset_diff import diff
 from perdure.cli.dataset_export import export_dataset
+from perdure.cli.dataset_findings import show_findings
 from perdure.cli.findings import checked, print_findings, refuse
 from perdure.cli.output import (
     SHORT_ID,
@@ -75,6 +76,7 @@ Version = Annotated[
 
 app.command("diff")(diff)
 app.command("export")(export_dataset)
+app.command("findings")(show_findings)
 
 
 @app.command("check")

@@ -196,6 +196,13 @@ class Client:
             yield from page["events"]
             after = page["next_after"]
 
+    def findings(self, task_id: str) -> Iterator[Json]:
+        """All findings of the task's data set, refused or imported, errors first.
+
+        Raises NotFound while it has not been checked.
+        """
+        return downloads.findings(self._connection, task_id)
+
     def logs(self, task_id: str, offset: int = 0) -> LogPage:
         """A piece of the task's log, over all its attempts, from byte `offset` on; empty at the
         end.

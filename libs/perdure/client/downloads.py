@@ -5,7 +5,7 @@ meant for.
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -14,7 +14,8 @@ from blake3 import blake3
 
 from perdure.artifacts.hashing import digest_file
 from perdure.client.connection import Connection
-from perdure.client.records import Model, ModelFile
+from perdure.client.records import Json, Model, ModelFile
+from perdure.datasets.findings_document import parse_lines
 from perdure.datasets.manifest import Manifest, parse_manifest
 from perdure.errors import Conflict, DamagedObject, InvalidInput
 
@@ -69,6 +70,24 @@ def manifest(connection: Connection, version: str) -> Manifest:
     with connection.stream(path, silence_s=SILENCE_S) as response:
         data = b"".join(response.iter_bytes(READ_BYTES))
     return parse_manifest(data.decode(errors="replace"), version)
+
+
+def findings(connection: Connection, task_id: str) -> Iterator[Json]:
+    """The findings of a task's data set, as they arrive."""
+    path = f"/v1/tasks/{quote(task_id, safe='')}/findings"
+    with connection.stream(path, silence_s=SILENCE_S) as response:
+        _head, found = parse_lines(_lines(response.iter_bytes(READ_BYTES)))
+        yield from found
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines of a body. httpx's own reader breaks them at other marks too."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest
 
 
 def image(connection: Connection, version: str, digest: str, size_bytes: int, target: Path) -> None:

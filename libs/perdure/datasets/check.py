@@ -4,7 +4,6 @@ The command line, the SDK and data-prep all use this, so that a data set that pa
 on the server.
 """
 
-import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Final
 
 from perdure.artifacts.archive import unpack
 from perdure.datasets.findings import Fault, Findings, Severity
+from perdure.datasets.findings_document import document
 from perdure.datasets.inspection import Progress, inspect_images
 from perdure.datasets.leakage import check_groups, check_splits, check_twins
 from perdure.datasets.manifest import Manifest, manifest_of
@@ -78,11 +78,7 @@ class CheckResult:
             "classes": list(self.classes),
             "version": self.manifest.version if self.manifest else None,
         }
-        yield json.dumps(head, ensure_ascii=False).removesuffix("}") + ', "findings": ['
-        for number, finding in enumerate(self.findings):
-            comma = "," if number else ""
-            yield f"{comma}\n{json.dumps(finding.to_json(), ensure_ascii=False)}"
-        yield "]}\n"
+        return document(head, self.findings)
 
 
 def check(

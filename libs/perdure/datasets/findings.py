@@ -130,6 +130,10 @@ class Findings(Sequence[Finding]):
         """Record a normalisation that concerns a whole file."""
         self.add(Fault(Severity.INFO, code, value, rule, advice), file)
 
+    def take(self, finding: Finding) -> None:
+        """Record a finding that was made elsewhere."""
+        self._append(finding)
+
     def take_over(self, others: "Findings") -> None:
         """Record what was collected apart."""
         for finding in others:
