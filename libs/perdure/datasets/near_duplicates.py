@@ -9,6 +9,7 @@ quality 30-95, or 15 % brighter had at most 4 bits of distance and a correlation
 of two different fields the nearest had 14 bits and 0.78. Cut-outs and mirror images are not found.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -24,11 +25,19 @@ MIN_CORRELATION: Final = 0.95  # of the thumbnails, brightness and contrast take
 # Of a picture with less contrast than this (standard deviation, of 255) nothing can be said: all
 # white pages look alike.
 MIN_CONTRAST: Final = 4.0
+# How far a pixel of a thumbnail may be off (of 255), once brightness and contrast are alike. An
+# object that only one of two frames of a fixed camera has is farther off, though all else agrees.
+MAX_DIFFERENCE: Final = 14.0
+# From here on a pixel of a thumbnail may hold clipped ones: a brighter copy is bound to differ.
+_CLIPPED_FROM: Final = 225
 # In a set of one scene all images may share a band: each is compared with so many of the next ones,
 # in the order of their hashes, and the work stays linear.
 _NEIGHBOURS: Final = 30
 # Candidates that are looked at together: 60 MB of numbers.
 _CHUNK: Final = 10_000
+
+# Of a validation image, so many pairs are named: more do not say more.
+_NAMED_PAIRS: Final = 3
 
 _BANDS: Final = ((0, 13), (13, 13), (26, 13), (39, 13), (52, 12))  # first bit, bits
 assert len(_BANDS) == MAX_DISTANCE + 1
@@ -75,10 +84,14 @@ def report_crossing(
         path for pair in crossing for path in (pair.first, pair.second) if sides[path] == "val"
     }
     validating = sum(side == "val" for side in sides.values())
+    named: Counter[str] = Counter()
     for pair in crossing:
         val, train = pair.first, pair.second
         if sides[val] != "val":
             val, train = train, val
+        named[val] += 1
+        if named[val] > _NAMED_PAIRS:
+            continue
         share = f"{len(tainted)} of {validating} validation images"
         findings.warning(
             "split.near-duplicate",
@@ -116,16 +129,24 @@ def _candidates(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[
 
 def _look_alike(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Which thumbnails of `one` look like those of `other`, each of them a row."""
-    (first, first_contrast), (second, second_contrast) = _normalised(one), _normalised(other)
+    (first, first_length), (second, second_length) = _normalised(one), _normalised(other)
     alike = np.einsum("ij,ij->i", first, second) >= MIN_CORRELATION
-    visible = np.minimum(first_contrast, second_contrast) >= MIN_CONTRAST
-    return np.asarray(alike & visible)
+    lower = np.minimum(first_length, second_length)
+    visible = lower >= MIN_CONTRAST * np.sqrt(one.shape[1])
+    unclipped = np.maximum(one, other) < _CLIPPED_FROM
+    difference = (np.abs(first - second) * unclipped).max(axis=1) * lower
+    near = difference <= MAX_DIFFERENCE
+    return np.asarray(alike & visible & near)
 
 
 def _normalised(pixels: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Rows of mean 0 and length 1, and their contrasts before."""
-    rows = pixels.astype(np.float32)
-    rows -= rows.mean(axis=1, keepdims=True)
-    contrasts = rows.std(axis=1)
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
-    return rows, contrasts
+    """Rows of length 1, each colour with the mean 0, and their lengths before.
+
+    The mean colour is taken out: a wall has no contrast, whatever its colour.
+    """
+    colours = pixels.reshape(len(pixels), -1, 3).astype(np.float32)
+    colours -= colours.mean(axis=1, keepdims=True)
+    rows = colours.reshape(len(pixels), -1)
+    lengths = np.linalg.norm(rows, axis=1)
+    rows /= np.maximum(lengths, 1e-6)[:, None]
+    return rows, lengths

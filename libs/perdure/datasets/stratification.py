@@ -6,8 +6,10 @@ a group keeps its side when images are added, and the share is met on average.
 
 For a class with few groups the average says little. So the classes are gone through, rarest first,
 and where a class has fewer or more validating groups than its bounds allow, the groups nearest to
-the border cross it, as long as no class that was gone through before leaves its bounds. Adding
-images moves only such groups.
+the border cross it, as long as no class that was gone through before leaves its bounds. Where many
+classes are on the same few groups, not every one of them can have its share, or both sides.
+
+Adding images moves only groups that crossed, or that the new images tie together.
 """
 
 import math
@@ -38,7 +40,7 @@ class Group:
 def validating(groups: Sequence[Group], *, seed: int, val_ratio: float) -> frozenset[str]:
     """The keys of the groups that validate; of two or more groups at least one does, and never all.
 
-    A class that only one group has trains, where that leaves a group to validate.
+    A class that only one group has trains, where no other class needs that group to validate.
     """
     scores = {group.key: _score(seed, group.key) for group in groups}
     in_val = {key for key, score in scores.items() if score < val_ratio}
@@ -56,7 +58,9 @@ def validating(groups: Sequence[Group], *, seed: int, val_ratio: float) -> froze
         for number in of_key[key]:
             counts[number] += change
 
-    for number in sorted(strata, key=lambda number: (len(strata[number]), number)):
+    # A class on one group comes last: it would hold the groups that others need to validate.
+    in_turn = sorted(strata, key=lambda n: (len(strata[n]) == 1, len(strata[n]), n))
+    for number in in_turn:
         low, high = _bounds(len(strata[number]), val_ratio)
         in_order = sorted(strata[number], key=lambda key: (scores[key], key))
         for key in in_order:  # the ones just above the border first

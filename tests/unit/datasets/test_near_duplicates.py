@@ -7,7 +7,8 @@ from PIL import Image, ImageEnhance
 
 from perdure.datasets.appearance import Appearance, appearance_of
 from perdure.datasets.check import check
-from perdure.datasets.near_duplicates import NearDuplicate, near_duplicates
+from perdure.datasets.findings import Findings
+from perdure.datasets.near_duplicates import NearDuplicate, near_duplicates, report_crossing
 from perdure.datasets.rules import ImportRules
 from tests.builders.datasets import ROW, encoded, picture, write_files
 
@@ -49,6 +50,17 @@ def test_a_copy_is_found_and_nothing_else(copy):
     )
 
 
+def test_few_pairs_of_a_validation_image_are_named_and_all_images_are_counted():
+    pairs = [NearDuplicate("v1", f"x{number}", 0) for number in range(9)]
+    pairs += [NearDuplicate("v2", "x0", 0)]
+    sides = {f"x{number}": "train" for number in range(9)}
+    findings = Findings()
+    report_crossing(pairs, sides | {"v1": "val", "v2": "val", "v3": "val"}, findings)
+
+    assert [found.file for found in findings] == ["v1"] * 3 + ["v2"]
+    assert "2 of 3 validation images" in findings[0].rule
+
+
 def test_identical_bytes_are_no_near_duplicates():
     looks = {"a": look(scene(1)), "b": look(scene(1)), "c": look(scene(1))}
     assert near_duplicates(looks, {"a": "x", "b": "x", "c": "y"}) == (
@@ -60,6 +72,20 @@ def test_identical_bytes_are_no_near_duplicates():
 def test_pages_with_nothing_on_them_do_not_look_alike():
     pages = {str(level): look(Image.new("RGB", (64, 48), (level,) * 3)) for level in (250, 251)}
     assert near_duplicates(pages, {path: path for path in pages}) == ()
+
+
+def test_walls_of_one_colour_do_not_look_alike():
+    walls = {str(red): look(Image.new("RGB", (64, 48), (red, 180, 120))) for red in (200, 201)}
+    assert near_duplicates(walls, {path: path for path in walls}) == ()
+
+
+def test_frames_of_a_fixed_camera_differ_by_what_is_in_them():
+    frames = {}
+    for number in range(12):
+        frame = scene(1, width=640, height=480)
+        frame.paste((20, 20, 20), (50 * number, 200, 50 * number + 40, 240))
+        frames[str(number)] = look(frame)
+    assert near_duplicates(frames, {path: path for path in frames}) == ()
 
 
 @pytest.mark.parametrize("bits", range(5))

@@ -162,6 +162,14 @@ def test_a_class_on_one_image_trains():
         assert "rare" in make_split(manifest(*images), seed=seed, val_ratio=0.5).train
 
 
+def test_classes_on_one_image_each_leave_images_to_validate():
+    # 100 images with a class in common, and another one of its own on each.
+    images = [image(str(number), classes=[0, number + 1]) for number in range(100)]
+    for seed in range(10):
+        split = make_split(manifest(*images), seed=seed, val_ratio=0.2)
+        assert 14 <= len(split.val) <= 26  # 20, and one and a half standard deviations
+
+
 @given(st.integers(40, 90), st.integers(1, 30), st.integers(0, 100))
 def test_only_what_crossed_the_border_may_move_when_images_are_added(count, more, seed):
     images = [image(str(number), classes=[number % 3]) for number in range(count + more)]
