@@ -5,10 +5,15 @@ import os
 import shutil
 import tempfile
 
+import hypothesis
 import pytest
 
 # What builders assert says what it compared, as in the tests themselves.
 pytest.register_assert_rewrite("tests.builders")
+
+# How long an example takes says how busy the machine is. A test that hangs has its own time limit.
+hypothesis.settings.register_profile("perdure", deadline=None)
+hypothesis.settings.load_profile("perdure")
 
 # Ultralytics reads these once, on import, and then writes a settings file: not into anyone's home.
 os.environ["YOLO_OFFLINE"] = "true"
