@@ -49,6 +49,7 @@ PROBLEMS: Final = {
     "files.unreadable": "a file or folder cannot be read",
     "files.unsupported-image": "an image was left out, as its format is not read",
     "format.ambiguous": "there are labels in several formats",
+    "format.unknown": "no labels in a known format were found",
     "image.converted": "pixels are not 8-bit RGB",
     "image.exif-orientation": "an image is stored turned or mirrored",
     "image.extension-mismatch": "a file's name says another format than its content",

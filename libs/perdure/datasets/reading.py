@@ -11,7 +11,7 @@ from perdure.datasets.formats.cvat import read_cvat
 from perdure.datasets.formats.label_studio import read_label_studio
 from perdure.datasets.formats.labelme import read_labelme
 from perdure.datasets.formats.voc import read_voc
-from perdure.datasets.formats.yolo import has_labels, read_yolo
+from perdure.datasets.formats.yolo import has_config, has_labels, read_yolo
 from perdure.datasets.rules import FormatName, ImportRules
 from perdure.datasets.signatures import SUFFIXES, format_of
 from perdure.datasets.tree import Tree
@@ -42,8 +42,10 @@ def _recognised(tree: Tree, findings: Findings) -> FormatName | None:
     if has_labels(tree):
         return "yolo"
     found: dict[FormatName, str] = {}
+    unknown: list[str] = []
     for suffix in SUFFIXES:
         files = sorted(name for name in tree.files if name.lower().endswith(suffix))
+        unknown += files
         for name in files[:_LOOKED_INTO]:
             if known := format_of(tree.files[name]):
                 found.setdefault(known, name)
@@ -51,5 +53,10 @@ def _recognised(tree: Tree, findings: Findings) -> FormatName | None:
         names = ", ".join(f"{file} ({known})" for known, file in found.items())
         rule, advice = "labels must be in one format", f"choose with --format: {', '.join(found)}"
         findings.error("format.ambiguous", "", names, rule, advice)
+        return None
+    if not found and unknown and not has_config(tree):
+        rule = f"labels must be in a format that is read: {', '.join(READERS)}"
+        advice = "export them again in one of these; --format says what is wrong in a file of it"
+        findings.error("format.unknown", unknown[0], "", rule, advice)
         return None
     return next(iter(found), "yolo")

@@ -24,6 +24,7 @@ COCO = {
 LABELME = {"version": "5.0", "shapes": [], "imageData": "x" * 3_000_000, "imagePath": "a.jpg"}
 LARGE_COCO = {"images": [{"file_name": "x" * 3_000_000}], "annotations": [], "categories": []}
 LABEL_STUDIO = [{"data": {"image": "/a.jpg"}, "annotations": [{"result": [{"original_width": 1}]}]}]
+IN_IMAGES = {"images/a.jpg": picture(1), "images/b.jpg": picture(2)}
 PICTURES = {"JPEGImages/a.jpg": picture(1), "JPEGImages/b.jpg": picture(2)}
 
 
@@ -62,6 +63,17 @@ def test_labels_in_two_formats_are_refused_until_one_is_chosen(tmp_path):
     assert "a.xml (voc)" in found.value
     assert "b.json (coco)" in found.value
     assert "--format" in found.advice
+
+
+@pytest.mark.parametrize("name", ["export.json", "sub/a.xml", "boxes.csv"])
+@pytest.mark.parametrize("content", [b"", b"\xff\x00\x80", b"[[[[", b"<a/>", b"a,b\n1,2\n"])
+def test_files_in_no_known_format_are_named(tmp_path, name, content):
+    [found] = findings(write_files(tmp_path / "set", IN_IMAGES | {name: content}))
+    assert (found.code, found.severity, found.file) == ("format.unknown", "error", name)
+
+    config = {"data.yaml": "train: images\nnames: [bird]\n"}  # then it is YOLO, without labels
+    yolo = findings(write_files(tmp_path / "set", config))
+    assert [found.code for found in yolo] == ["files.labels-missing"]
 
 
 def test_left_over_files_beside_yolo_labels_do_not_matter(tmp_path):

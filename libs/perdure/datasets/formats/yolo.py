@@ -43,6 +43,11 @@ def has_labels(tree: Tree) -> bool:
     return any(_label_file(tree, image) in tree.files for image in tree.images())
 
 
+def has_config(tree: Tree) -> bool:
+    """Whether a file at the top says that this is a YOLO data set, labels or not."""
+    return any("/" not in name and name.lower().endswith((".yaml", ".yml")) for name in tree.files)
+
+
 def read_yolo(tree: Tree, rules: ImportRules, findings: Findings) -> Annotations:
     """Read a YOLO data set; whatever is wrong with it goes to `findings`, with file and line."""
     config_file, config = _config(tree, findings)
