@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: help setup setup-servers demo up stack compose-env compose-up compose-smoke test lint format proto bench lock clean
+.PHONY: help setup setup-servers demo up stack compose-env compose-up compose-smoke test explore lint format proto bench lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ compose-smoke: setup ## Try the containers for real: train, and break things mea
 
 test: setup setup-servers ## Run all tests
 	$(BIN)/pytest $(TESTS)
+
+explore: setup ## Try the properties of the unit tests on thousands of new examples
+	PERDURE_TEST_EXAMPLES=explore $(BIN)/pytest -m hypothesis --timeout 3600 tests/unit
 
 lint: setup ## Check style, types and layers
 	$(BIN)/ruff check .

@@ -12,8 +12,11 @@ import pytest
 pytest.register_assert_rewrite("tests.builders")
 
 # How long an example takes says how busy the machine is. A test that hangs has its own time limit.
-hypothesis.settings.register_profile("perdure", deadline=None)
-hypothesis.settings.load_profile("perdure")
+# The gate tries the same examples each time: what it says is about the change. New ones are looked
+# for with `make explore`.
+hypothesis.settings.register_profile("perdure", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=2_000)
+hypothesis.settings.load_profile(os.environ.get("PERDURE_TEST_EXAMPLES", "perdure"))
 
 # Ultralytics reads these once, on import, and then writes a settings file: not into anyone's home.
 os.environ["YOLO_OFFLINE"] = "true"

@@ -152,6 +152,7 @@ FILE = st.sampled_from(["x.json", "labels/x.json", "labels/deep/x.json", "train/
 @example("....//....//a.jpg", "x.json")
 @example("\udcff", "x.json")
 @example("//a.jpg", "labels/x.json")
+@example("c.jpg/a.jpg/..", "train/x.csv")
 def test_whatever_the_name_it_gives_an_image_of_the_tree_or_one_error(name, file):
     found, findings = find(name, file)
 
@@ -164,10 +165,15 @@ def test_whatever_the_name_it_gives_an_image_of_the_tree_or_one_error(name, file
     assert not plain.startswith("/")
     assert plain[1:2] != ":"
     assert "\0" not in name
-    # What the name says after its last detour is how the image's path ends.
-    assert found.endswith(plain.rstrip("/.").rpartition("../")[2].removeprefix("./").split("/")[-1])
-    # Going up the way that the name says never leaves the root.
-    depth = file.count("/")
+    # What is left of the name without its detours is how the image's path ends, and going the way
+    # that it says never leaves the root.
+    depth, kept = file.count("/"), []
     for part in plain.split("/"):
-        depth += -1 if part == ".." else part not in ("", ".")
+        if part == "..":
+            depth -= 1
+            del kept[-1:]
+        elif part not in ("", "."):
+            depth += 1
+            kept.append(part)
     assert depth >= 0
+    assert ("/" + found).endswith("/" + "/".join(kept))
