@@ -40,6 +40,7 @@ SETTINGS: Final = frozenset(
 # What others read: commands and the SDK, tests that kill, docker-compose.yml.
 OTHERS: Final = frozenset(
     {
+        "PERDURE_SOURCE_HOSTS",
         "PERDURE_URL",
         "PERDURE_CRASH_AT",
         "PERDURE_POSTGRES_PASSWORD",

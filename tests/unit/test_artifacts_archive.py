@@ -1,13 +1,19 @@
 import io
+import shutil
 import stat
 import struct
 import zipfile
+import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from perdure.artifacts.archive import ArchiveLimits, pack_folder, unpack
 from perdure.errors import InvalidInput, UnsafeArchive
+from tests.builders.archives import DEFLATED, Entry, archive_of, overlapping
 from tests.builders.datasets import write_files, write_zip
 
 
@@ -212,6 +218,212 @@ def test_a_truncated_or_damaged_archive_is_refused_whole(tmp_path, target):
     rotten = tmp_path / "rotten.zip"
     rotten.write_bytes(data.replace(b"b" * 1000, b"b" * 999 + b"c"))
     assert_refused(rotten, target, "archive.broken")
+
+
+def refused(archive: Path, content: bytes, **limits) -> list[tuple[str, str]]:
+    """Code and entry of all faults of an archive; nothing of it is left on disk."""
+    archive.write_bytes(content)
+    target = archive.parent / "target"
+    with pytest.raises(UnsafeArchive) as caught:
+        unpack(archive, target, limits=ArchiveLimits(**limits))
+    assert {path.name for path in archive.parent.iterdir()} == {archive.name}
+    return [(fault.code, fault.entry) for fault in caught.value.details["faults"]]
+
+
+def test_all_bad_entries_are_named_at_once(tmp_path):
+    content = archive_of(
+        Entry(b"good.txt", b"good"),
+        Entry(b"../x", b"bad"),
+        Entry(b"link", b"/etc", mode=stat.S_IFLNK | 0o777),
+        Entry(b"secret.txt", b"?", flags=1),
+        Entry(b"odd.txt", b"?", method=14),
+        Entry(b"good.txt", b"again"),
+    )
+    assert refused(tmp_path / "a.zip", content) == [
+        ("archive.path-escape", "../x"),
+        ("archive.link", "link"),
+        ("archive.encrypted", "secret.txt"),
+        ("archive.compression", "odd.txt"),
+        ("archive.duplicate-name", "good.txt"),
+    ]
+
+
+def test_a_thousand_faults_are_enough(tmp_path):
+    content = archive_of(*(Entry(b"../%d" % number) for number in range(1500)))
+    assert len(refused(tmp_path / "a.zip", content)) == 1000
+
+
+@pytest.mark.parametrize(
+    "name", ["NUL", "aux.jpg", "images/Con/a.jpg", "com1", "LPT9.txt", "nul .txt", "COM\u00b9.png"]
+)
+def test_names_of_devices_are_refused(tmp_path, name):
+    content = archive_of(Entry(name.encode(), flags=0x800))
+    assert refused(tmp_path / "a.zip", content) == [("archive.path-escape", name)]
+
+
+@pytest.mark.parametrize("name", ["null.jpg", "auxiliary.txt", "com10.txt", "a.nul", "console/a"])
+def test_names_that_only_look_like_devices_are_not(tmp_path, target, name):
+    assert unpack(zip_of(tmp_path / "a.zip", (name, b"")), target) == 1
+
+
+def test_a_nul_in_a_name_does_not_end_it(tmp_path):
+    content = archive_of(Entry(b"a.jpg\0/../../x"))
+    assert refused(tmp_path / "a.zip", content) == [("archive.path-escape", "a.jpg\0/../../x")]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("A.jpg", "a.JPG"),
+        ("\u00e9.jpg", "e\u0301.jpg"),  # one code point, and two
+        ("\u00c9.jpg", "e\u0301.JPG"),
+    ],
+)
+def test_names_that_some_systems_take_for_one_are_refused(tmp_path, one, other):
+    content = archive_of(*(Entry(name.encode(), flags=0x800) for name in (one, other)))
+    assert refused(tmp_path / "a.zip", content) == [("archive.duplicate-name", other)]
+
+
+@pytest.mark.parametrize(("file", "folder"), [("Images", "images"), ("images", "Images")])
+def test_a_file_and_a_folder_that_some_systems_take_for_one_are_refused(tmp_path, file, folder):
+    content = archive_of(Entry(file.encode()), Entry(f"{folder}/a.jpg".encode()))
+    assert refused(tmp_path / "a.zip", content) == [("archive.duplicate-name", file)]
+
+
+def test_names_that_differ_in_letters_are_two(tmp_path, target):
+    archive = zip_of(tmp_path / "a.zip", ("stra\u00dfe.jpg", b""), ("strasse.jpg", b""))
+    assert unpack(archive, target) == 2
+
+
+def test_entries_that_share_their_bytes_are_refused(tmp_path):
+    content = overlapping(3, b"x" * 100)
+    with zipfile.ZipFile(io.BytesIO(content)) as opened:
+        assert [info.file_size for info in opened.infolist()] == [176, 138, 100]
+    assert refused(tmp_path / "a.zip", content) == [
+        ("archive.overlap", "0000.txt"),
+        ("archive.overlap", "0001.txt"),
+    ]
+
+
+def test_many_overlapping_entries_are_refused_without_reading_them(tmp_path):
+    content = overlapping(2000, b"x" * 1000)  # would unpack to 78 MB
+    assert len(content) < 250_000
+    assert {code for code, _ in refused(tmp_path / "a.zip", content)} == {"archive.overlap"}
+
+
+def test_an_entry_that_reaches_into_the_directory_is_refused(tmp_path):
+    content = archive_of(Entry(b"a.txt", b"abc", packed_bytes=200, size_bytes=200))
+    assert refused(tmp_path / "a.zip", content) == [("archive.overlap", "a.txt")]
+
+
+def test_what_stands_before_the_first_entry_is_refused(tmp_path):
+    good = archive_of(Entry(b"a.txt", b"abc"))
+    alone = [("archive.prepended", "")]
+    assert refused(tmp_path / "a.zip", b"#!/bin/sh\n" + good) == alone
+    assert refused(tmp_path / "a.zip", archive_of(Entry(b"lost.txt")) + good) == alone
+
+
+def test_archives_in_an_archive_are_files_like_others(tmp_path, target):
+    inner = archive_of(Entry(b"../x", b"bad"))
+    archive = tmp_path / "a.zip"
+    archive.write_bytes(archive_of(Entry(b"inner.zip", inner)))
+
+    assert unpack(archive, target) == 1
+    assert (target / "inner.zip").read_bytes() == inner
+
+
+@pytest.mark.parametrize(
+    ("sizes", "extra", "code"),
+    [
+        # 0xffffffff says that the size stands in the extra field 1: at most 2^64 - 1.
+        ((0xFFFFFFFF, 3), struct.pack("<2HQ", 1, 8, (1 << 64) - 1), "archive.too-large"),
+        ((3, 0xFFFFFFFF), struct.pack("<2HQ", 1, 8, (1 << 64) - 1), "archive.overlap"),
+        ((0xFFFFFFFF, 3), struct.pack("<2HL", 1, 4, 7), "archive.broken"),  # cut off
+        ((0xFFFFFFFF, 3), b"", "archive.bomb"),
+    ],
+)
+def test_lies_in_64_bit_sizes_are_refused(tmp_path, sizes, extra, code):
+    size_bytes, packed_bytes = sizes
+    entry = Entry(b"a", b"abc", size_bytes=size_bytes, packed_bytes=packed_bytes, extra=extra)
+    assert [code for code, _ in refused(tmp_path / "a.zip", archive_of(entry))] == [code]
+
+
+def test_an_entry_that_lies_beyond_the_file_is_refused(tmp_path):
+    far = struct.pack("<2HQ", 1, 8, (1 << 63) + 5)
+    entry = Entry(b"a", b"abc", offset=0xFFFFFFFF, extra=far)
+    assert refused(tmp_path / "a.zip", archive_of(entry)) == [("archive.prepended", "")]
+    two = archive_of(Entry(b"b"), entry)
+    assert refused(tmp_path / "a.zip", two) == [("archive.overlap", "a")]
+
+
+@pytest.mark.parametrize("flag", [0x1, 0x40, 0x2000])
+def test_every_kind_of_encryption_is_named(tmp_path, flag):
+    content = archive_of(Entry(b"a.txt", b"abc", flags=flag))
+    assert refused(tmp_path / "a.zip", content) == [("archive.encrypted", "a.txt")]
+
+
+NAMES = st.lists(
+    st.sampled_from(
+        [
+            "..",
+            ".",
+            "",
+            "a",
+            "b.txt",
+            "/",
+            "\\",
+            "C:",
+            "\0",
+            "%2e%2e",
+            "\u202e",
+            "~",
+            "nul",
+            "\u00e9",
+        ]
+    ),
+    max_size=6,
+).flatmap(lambda parts: st.sampled_from(["/", "\\", ""]).map(lambda mark: mark.join(parts)))
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.one_of(NAMES, st.text(max_size=12)), min_size=1, max_size=4), st.booleans())
+def test_no_name_leaves_the_folder(tmp_path, names, flagged):
+    """Whatever entries are called: they lie in the folder, or the archive is refused."""
+    raw = [name.encode(errors="surrogatepass") for name in names]
+    archive = tmp_path / "a.zip"
+    archive.write_bytes(
+        archive_of(*(Entry(name, b"x", flags=0x800 if flagged else 0) for name in raw))
+    )
+    target = tmp_path / "sandbox" / "target"
+    try:
+        unpack(archive, target)
+    except UnsafeArchive:
+        assert not target.exists()
+    else:
+        assert all(path.resolve().is_relative_to(target) for path in target.rglob("*"))
+    shutil.rmtree(target, ignore_errors=True)
+    assert {path.name for path in tmp_path.iterdir()} <= {"a.zip", "sandbox"}
+    assert not list((tmp_path / "sandbox").glob("*"))
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_no_damage_gives_anything_but_a_refusal_or_whole_files(tmp_path, data):
+    """Bytes of a good archive overwritten at random: no other error, and nothing left behind."""
+    packed = zlib.compress(b"abc" * 50, wbits=-15)
+    good = archive_of(
+        Entry(b"a.txt", b"abc"),
+        Entry(b"b.txt", packed, DEFLATED, crc=zlib.crc32(b"abc" * 50), size_bytes=150),
+    )
+    content = bytearray(good)
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
+    archive, target = tmp_path / "a.zip", tmp_path / "target"
+    archive.write_bytes(content[: data.draw(st.integers(0, len(good)))])
+    with suppress(UnsafeArchive):
+        unpack(archive, target)
+        shutil.rmtree(target)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
 
 
 def test_packing_is_deterministic_and_takes_what_belongs_to_a_data_set(tmp_path):

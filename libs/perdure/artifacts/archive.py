@@ -1,8 +1,9 @@
 """Zip archives: unpacking ones that are not trusted, and packing a data set for an upload.
 
-A refused archive raises UnsafeArchive with `details["code"]`, one of archive.broken, .encrypted,
-.link, .path-escape, .name-encoding, .duplicate-name, .too-many-entries, .too-large, .bomb,
-.compression.
+A refused archive raises UnsafeArchive: `details["faults"]` are `Fault`s, all those of its entries,
+and `details["code"]` is the first one's: archive.broken, .encrypted, .link, .path-escape,
+.name-encoding, .duplicate-name, .too-many-entries, .too-large, .bomb, .overlap, .prepended or
+.compression. Archives within an archive are files like others: they are not unpacked.
 """
 
 import os
@@ -11,12 +12,13 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from perdure.artifacts.directory import count_entries
+from perdure.artifacts.entry_names import collision_key, plain_name
 from perdure.artifacts.files import sync_file, sync_folder, temporary_beside
 from perdure.artifacts.hashing import CHUNK_BYTES
 from perdure.errors import InvalidInput, UnsafeArchive
@@ -24,13 +26,16 @@ from perdure.errors import InvalidInput, UnsafeArchive
 IMAGE_SUFFIXES: Final = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 # Labels, and what names classes and splits, in any of the formats that are read.
 _TEXT_SUFFIXES: Final = frozenset({".csv", ".json", ".tsv", ".txt", ".xml", ".yaml", ".yml"})
+_PACKED: Final = IMAGE_SUFFIXES | _TEXT_SUFFIXES
 # What file managers of other systems leave in archives.
 _LITTER: Final = frozenset({"__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini"})
 
-_MAX_DEPTH: Final = 32  # folders in folders; data sets use about five
-_MAX_NAME_BYTES: Final = 255  # the most that Linux file systems take for one part of a path
-_MAX_PATH_BYTES: Final = 1024  # leaves room below the 4096 of Linux for the folder it goes into
 _METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+# Flags of APPNOTE 4.4.4: encrypted, strongly encrypted, with an encrypted directory.
+_ENCRYPTED: Final = 0x1 | 0x40 | 0x2000
+_UTF8: Final = 0x800
+_LOCAL_HEADER_BYTES: Final = 30  # APPNOTE 4.3.7, without the name and the extra field
+_MAX_FAULTS: Final = 1000  # of one archive; more say nothing new
 _EPOCH: Final = (
     1980,
     1,
@@ -39,6 +44,16 @@ _EPOCH: Final = (
     0,
     0,
 )  # the earliest time a zip can hold: packing depends on no clock
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why an archive is refused, and the name of the entry that is to blame, if it is one."""
+
+    code: str
+    fault: str
+    advice: str
+    entry: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,8 +86,9 @@ def unpack(
     entries = _directory(archive, limits)
     try:
         with zipfile.ZipFile(archive) as opened:
-            plan = _plan(opened.infolist(), limits)
-            _check_size(plan, archive.stat().st_size, limits)
+            plan = _plan(opened, entries)
+            unpacked_bytes = sum(info.file_size for info in plan.values())
+            check_size(unpacked_bytes, archive.stat().st_size, limits)
             target.mkdir(parents=True)
             try:
                 for done, (name, info) in enumerate(plan.items()):
@@ -83,9 +99,9 @@ def unpack(
                 shutil.rmtree(target, ignore_errors=True)
                 raise
     except UnicodeDecodeError as error:
-        raise _refuse("archive.name-encoding", "an entry's name is not UTF-8", _NAMES) from error
+        raise refusal("archive.name-encoding", "an entry's name is not UTF-8", _NAMES) from error
     except _ZIP_ERRORS as error:
-        raise _refuse("archive.broken", f"the archive cannot be read: {error}", _AGAIN) from error
+        raise refusal("archive.broken", f"the archive cannot be read: {error}", _AGAIN) from error
     return len(plan)
 
 
@@ -96,15 +112,15 @@ def pack_folder(folder: Path, target: Path) -> Path:
     files and folders stay out. Raises InvalidInput when there is nothing to pack or a link leads
     out of `folder`.
     """
-    files = _dataset_files(folder)
-    if not files:
-        raise InvalidInput(
-            f"{folder} holds no images and no labels: name the data set's top folder"
-        )
+    return pack_files(dataset_files(folder), target)
+
+
+def pack_files(files: Sequence[tuple[str, Path]], target: Path) -> Path:
+    """Zip files by their names in the archive, as pack_folder does, and return `target`."""
     temporary = temporary_beside(target)
     try:
         with zipfile.ZipFile(temporary, "x") as archive:
-            for name, path in files:
+            for name, path in sorted(files):
                 info = zipfile.ZipInfo(name, _EPOCH)
                 info.create_system = 3  # Unix, whatever system packs
                 info.external_attr = (stat.S_IFREG | 0o644) << 16
@@ -133,20 +149,35 @@ _ZIP_ERRORS: Final = (
     ValueError,
 )
 _NAMES: Final = "pack it again with a tool that writes UTF-8 names"
+_PLAIN: Final = "pack it again with plain relative names"
 _AGAIN: Final = "pack or upload it again"
 
 
-def _refuse(code: str, fault: str, advice: str) -> UnsafeArchive:
-    return UnsafeArchive(f"{fault}; {advice}", code=code, fault=fault, advice=advice)
+def refusal(code: str, fault: str, advice: str) -> UnsafeArchive:
+    """The error for an archive that is refused as a whole."""
+    return refusal_of([Fault(code, fault, advice)])
+
+
+def refusal_of(faults: Sequence[Fault]) -> UnsafeArchive:
+    """The error for an archive, or what comes in the place of one, with these faults."""
+    first = faults[0]
+    more = f" (and {len(faults) - 1} more faults)" if len(faults) > 1 else ""
+    return UnsafeArchive(
+        f"{first.fault}; {first.advice}{more}",
+        code=first.code,
+        fault=first.fault,
+        advice=first.advice,
+        faults=tuple(faults[:_MAX_FAULTS]),
+    )
 
 
 def _directory(archive: Path, limits: ArchiveLimits) -> int:
     """The number of entries, counted without building them: a million ZipInfo take a gigabyte."""
     entries = count_entries(archive, at_most=limits.max_entries)
     if entries is None:
-        raise _refuse("archive.broken", "this is not a whole zip archive", _AGAIN)
+        raise refusal("archive.broken", "this is not a whole zip archive", _AGAIN)
     if entries > limits.max_entries:
-        raise _refuse(
+        raise refusal(
             "archive.too-many-entries",
             f"the archive has more than {limits.max_entries} entries",
             "split the data set",
@@ -154,104 +185,153 @@ def _directory(archive: Path, limits: ArchiveLimits) -> int:
     return entries
 
 
-def _plan(
-    infos: list[zipfile.ZipInfo], limits: ArchiveLimits
-) -> dict[PurePosixPath, zipfile.ZipInfo]:
+def _plan(opened: zipfile.ZipFile, entries: int) -> dict[PurePosixPath, zipfile.ZipInfo]:
     """The files to write, by their checked names."""
-    plan: dict[PurePosixPath, zipfile.ZipInfo] = {}
-    folders: set[PurePosixPath] = set()
+    infos = opened.infolist()
+    if len(infos) != entries:  # versions of zipfile look for the directory in different ways
+        raise refusal("archive.broken", "the archive has two directories that differ", _AGAIN)
+    files: list[tuple[PurePosixPath, zipfile.ZipInfo]] = []
+    folders: list[PurePosixPath] = []
+    faults = _place_faults(infos, opened.start_dir)
     for info in infos:
-        if info.header_offset < 0:
-            raise _refuse("archive.broken", "the archive's beginning is missing", _AGAIN)
-        name = _checked_name(info)
-        _check_kind(info, name)
+        name = _plain(_name(info))
+        if isinstance(name, Fault):
+            faults.append(name)
+            continue
+        faults += _kind_faults(info, name)
         if info.is_dir():
-            folders.add(name)
-        elif name in plan:
-            raise _refuse(
-                "archive.duplicate-name",
-                f"two entries are called {str(name)!r}",
-                "keep one of them",
-            )
+            folders.append(name)
         else:
-            plan[name] = info
-        folders.update(name.parents)
-    clash = next((name for name in plan if name in folders), None)
-    if clash is not None:
-        raise _refuse(
-            "archive.duplicate-name",
-            f"{str(clash)!r} is a file and a folder at once",
-            "keep one of them",
-        )
+            files.append((name, info))
+    faults += _distinct_faults([name for name, _ in files], folders)
+    if faults:
+        raise refusal_of(faults)
     return {
         name: info
-        for name, info in plan.items()
+        for name, info in files
         if not _LITTER.intersection(name.parts) and not name.name.startswith("._")
     }
 
 
-def _checked_name(info: zipfile.ZipInfo) -> PurePosixPath:
+def _place_faults(infos: Sequence[zipfile.ZipInfo], directory: int) -> list[Fault]:
+    """What is wrong with where the entries lie: a small file can hold the same bytes a thousand
+    times when its entries overlap (D. Fifield, "A better zip bomb", 2019).
+    """
+    if not infos:
+        return []
+    ordered = sorted(infos, key=lambda info: info.header_offset)
+    if ordered[0].header_offset < 0:
+        return [Fault("archive.broken", "the archive's beginning is missing", _AGAIN)]
+    if ordered[0].header_offset > 0:
+        fault = f"{ordered[0].header_offset} bytes that are no entry stand before the first one"
+        return [Fault("archive.prepended", fault, "pack the files again, into one archive")]
+    found: list[Fault] = []
+    stops = [*(info.header_offset for info in ordered[1:]), directory]
+    for info, stop in zip(ordered, stops, strict=True):
+        # At least this long: the extra field before its bytes is not counted.
+        size_bytes = _LOCAL_HEADER_BYTES + len(_raw_name(info)) + info.compress_size
+        if info.header_offset + size_bytes > stop:
+            fault = f"{info.orig_filename[:200]!r} overlaps what follows it in the archive"
+            found.append(Fault("archive.overlap", fault, _AGAIN, info.orig_filename))
+    return found
+
+
+def check_distinct(files: Iterable[PurePosixPath], folders: Sequence[PurePosixPath] = ()) -> None:
+    """Raise UnsafeArchive for two files of one name, and a name that is a file and a folder."""
+    faults = _distinct_faults(files, folders)
+    if faults:
+        raise refusal_of(faults)
+
+
+def _distinct_faults(
+    files: Iterable[PurePosixPath], folders: Sequence[PurePosixPath]
+) -> list[Fault]:
+    advice = "keep one of them"
+    found: list[Fault] = []
+    seen: dict[str, PurePosixPath] = {}
+    places = set(folders)
+    for folder in folders:
+        places.update(folder.parents)
+    for name in files:
+        first = seen.setdefault(collision_key(str(name)), name)
+        if first is not name:
+            fault = (
+                f"two entries are called {str(name)!r}"
+                if first == name
+                else f"{str(first)!r} and {str(name)!r} differ only in case or in how accents are "
+                "encoded"
+            )
+            found.append(Fault("archive.duplicate-name", fault, advice, str(name)))
+        places.update(name.parents)
+    for key in {collision_key(str(place)) for place in places}.intersection(seen):
+        fault = f"{str(seen[key])!r} is a file and a folder at once"
+        found.append(Fault("archive.duplicate-name", fault, advice, str(seen[key])))
+    return found
+
+
+def _raw_name(info: zipfile.ZipInfo) -> bytes:
+    return info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
+
+
+def _name(info: zipfile.ZipInfo) -> str | Fault:
     raw = info.orig_filename
-    if not info.flag_bits & 0x800 and not raw.isascii():
+    if not info.flag_bits & _UTF8 and not raw.isascii():
         # Without the flag the bytes have no declared encoding. macOS writes UTF-8 and sets no flag.
         try:
-            raw = raw.encode("cp437").decode()
+            raw = _raw_name(info).decode()
         except UnicodeDecodeError:
-            raise _refuse(
-                "archive.name-encoding", f"the name {raw!r} is not UTF-8", _NAMES
-            ) from None
-    path = raw.replace("\\", "/")  # written by some tools on Windows
-    parts = [part for part in path.split("/") if part not in ("", ".")]
-    escapes = path.startswith("/") or ".." in parts or path[1:2] == ":" or not parts
-    unusable = (
-        any(ord(character) < 32 or ord(character) == 127 for character in path)
-        or any(len(part.encode(errors="replace")) > _MAX_NAME_BYTES for part in parts)
-        or len(path.encode(errors="replace")) > _MAX_PATH_BYTES
-        or len(parts) > _MAX_DEPTH
-    )
-    if escapes or unusable:
-        raise _refuse(
-            "archive.path-escape",
-            f"the name {raw[:200]!r} leads out of the archive's folder"
-            if escapes
-            else f"the name {raw[:200]!r} cannot be a file's name",
-            "pack it again with plain relative names",
-        )
-    return PurePosixPath(*parts)
+            return _not_utf8(raw)
+    return raw
 
 
-def _check_kind(info: zipfile.ZipInfo, name: PurePosixPath) -> None:
-    if info.flag_bits & 0x1:
-        raise _refuse(
-            "archive.encrypted", f"{str(name)!r} is encrypted", "pack it without a password"
-        )
-    kind = stat.S_IFMT(info.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise _refuse(
-            "archive.link",
-            f"{str(name)!r} is a link or a special file",
-            "pack the files themselves, e.g. with `zip` and without -y",
-        )
+def _not_utf8(raw: str) -> Fault:
+    return Fault("archive.name-encoding", f"the name {raw[:200]!r} is not UTF-8", _NAMES, raw)
+
+
+def checked_path(raw: str) -> PurePosixPath:
+    """The name of a file in an archive, as a path in the archive's folder.
+
+    Raises UnsafeArchive for one that leads elsewhere, or that no disk takes.
+    """
+    name = _plain(raw)
+    if isinstance(name, Fault):
+        raise refusal_of([name])
+    return name
+
+
+def _plain(raw: str | Fault) -> PurePosixPath | Fault:
+    if isinstance(raw, Fault):
+        return raw
+    if not _is_utf8(raw):
+        return _not_utf8(raw)
+    name = plain_name(raw)
+    return Fault("archive.path-escape", name, _PLAIN, raw) if isinstance(name, str) else name
+
+
+def _kind_faults(info: zipfile.ZipInfo, name: PurePosixPath) -> Iterator[Fault]:
+    entry = str(name)
+    if info.flag_bits & _ENCRYPTED:
+        advice = "pack it without a password"
+        yield Fault("archive.encrypted", f"{entry!r} is encrypted", advice, entry)
+    if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+        fault = f"{entry!r} is a link or a special file"
+        advice = "pack the files themselves, e.g. with `zip` and without -y"
+        yield Fault("archive.link", fault, advice, entry)
     if info.compress_type not in _METHODS:
-        raise _refuse(
-            "archive.compression",
-            f"{str(name)!r} is compressed with method {info.compress_type}",
-            "use deflate or no compression",
-        )
+        fault = f"{entry!r} is compressed with method {info.compress_type}"
+        yield Fault("archive.compression", fault, "use deflate or no compression", entry)
 
 
-def _check_size(
-    plan: dict[PurePosixPath, zipfile.ZipInfo], archive_bytes: int, limits: ArchiveLimits
-) -> None:
-    total_bytes = sum(info.file_size for info in plan.values())
+def check_size(total_bytes: int, archive_bytes: int, limits: ArchiveLimits) -> None:
+    """Raise UnsafeArchive when `archive_bytes` may not unpack to `total_bytes`."""
     if total_bytes > limits.max_bytes:
-        raise _refuse(
+        raise refusal(
             "archive.too-large",
             f"the archive unpacks to {total_bytes} bytes, more than {limits.max_bytes}",
             "split the data set",
         )
     if total_bytes > max(limits.ratio_free_bytes, limits.max_ratio * archive_bytes):
-        raise _refuse(
+        raise refusal(
             "archive.bomb",
             f"{archive_bytes} bytes unpack to {total_bytes}, more than {limits.max_ratio} times",
             "pack the images themselves, nothing else",
@@ -266,10 +346,18 @@ def _write(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> None:
         shutil.copyfileobj(entry, file, CHUNK_BYTES)
 
 
-def _dataset_files(folder: Path) -> list[tuple[str, Path]]:
-    """Names and paths of a data set's files, sorted by name."""
+def belongs(name: str) -> bool:
+    """Whether a file of this name is packed: an image, labels, or a list of names."""
+    return Path(name).suffix.lower() in _PACKED
+
+
+def dataset_files(folder: Path) -> list[tuple[str, Path]]:
+    """Names and paths of what belongs to a data set (images, labels, data.yaml), sorted by name.
+
+    Hidden files and folders stay out. Raises InvalidInput when there is nothing, when a link leads
+    out of `folder`, and for a name that is not UTF-8.
+    """
     root = folder.resolve()
-    wanted = IMAGE_SUFFIXES | _TEXT_SUFFIXES
     found = []
     for place, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in _LITTER]
@@ -282,6 +370,23 @@ def _dataset_files(folder: Path) -> list[tuple[str, Path]]:
         found += [
             (Path(place, name).relative_to(root).as_posix(), Path(place, name))
             for name in names
-            if Path(name).suffix.lower() in wanted and not name.startswith(".")
+            if belongs(name) and not name.startswith(".")
         ]
-    return sorted(entry for entry in found if entry[1].is_file())
+    files = sorted(entry for entry in found if entry[1].is_file())
+    if not files:
+        raise InvalidInput(
+            f"{folder} holds no images and no labels: name the data set's top folder"
+        )
+    for name, _path in files:
+        if not name.isascii() and not _is_utf8(name):
+            raise InvalidInput(f"the name {name!r} in {folder} is not UTF-8: rename the file")
+    return files
+
+
+def _is_utf8(name: str) -> bool:
+    """Whether a name was bytes of UTF-8; what was not, Python holds as lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -18,6 +18,28 @@ _EXISTS: Final = frozenset({"BucketAlreadyOwnedByYou", "BucketAlreadyExists"})
 Result = TypeVar("Result")
 
 
+def client_of(address: S3Address, credentials: Credentials) -> Minio:
+    """A client of a bucket's server; it connects to nothing yet.
+
+    Raises InvalidSetting when the host's name cannot be one.
+    """
+    try:
+        return Minio(
+            address.host,
+            credentials.access_key,
+            credentials.secret_key,
+            credentials.session_token,
+            secure=address.secure,
+            region=address.region,
+            http_client=PatientPool(),
+        )
+    except ValueError as error:
+        form = "https://HOST[:PORT]" if address.is_source else FORM
+        raise InvalidSetting(
+            f"the URL of the object store is wrong: {error}; write {form} ({address.named_by})"
+        ) from None
+
+
 class S3Bucket:
     """A bucket, which is made at the first use when it is missing and the key may. Thread-safe."""
 
@@ -26,20 +48,7 @@ class S3Bucket:
         self.address = address
         self.name = address.bucket
         self._found = False
-        try:
-            self.client = Minio(
-                address.host,
-                credentials.access_key,
-                credentials.secret_key,
-                credentials.session_token,
-                secure=address.secure,
-                region=address.region,
-                http_client=PatientPool(),
-            )
-        except ValueError as error:
-            raise InvalidSetting(
-                f"the URL of the object store is wrong: {error}; write {FORM}"
-            ) from None
+        self.client = client_of(address, credentials)
 
     def place(self, key: str) -> str:
         """Where in the bucket the object `key` lies. Raises InvalidInput when that is no key."""

@@ -51,7 +51,7 @@ def unavailable(address: S3Address, doing: str, reason: str) -> StoreUnavailable
     """The error for a store that does not do its work now."""
     return StoreUnavailable(
         f"the object store at {address} failed while {doing}: {reason}; see that it runs and that "
-        "PERDURE_STORE_URL names it, then try again"
+        f"{address.named_by} names it, then try again"
     )
 
 
@@ -62,10 +62,11 @@ def _refusal(address: S3Address, doing: str, error: S3Error) -> StoreUnavailable
     if error.code == _PRECONDITION:
         return Replaced(f"the object was replaced in the object store while {doing}: try again")
     if status in DENIED:
+        uses = "read" if address.is_source else "read, write and delete"
         return StoreDenied(
             f"the object store at {address} denies access while {doing} ({error.code}): see that "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are right, that the clocks agree, and "
-            "that the key may list the bucket and read, write and delete its objects"
+            f"that the key may list the bucket and {uses} its objects"
         )
     if status == _STORAGE_FULL:
         return unavailable(address, doing, "it is full: free some space")

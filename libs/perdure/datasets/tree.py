@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from perdure.artifacts.archive import IMAGE_SUFFIXES
+from perdure.artifacts.archive import IMAGE_SUFFIXES, belongs
+from perdure.artifacts.entry_names import collision_key, plain_name
 from perdure.datasets.findings import Findings
 from perdure.datasets.signatures import format_of
 from perdure.datasets.text import unreadable_file
@@ -88,7 +89,23 @@ def read_tree(folder: Path, findings: Findings, given: str | None = None) -> Tre
                 continue
             if name not in folders and path.is_file():
                 tree.files[relative] = path
+    _check_names(tree, findings)
     return tree
+
+
+def _check_names(tree: Tree, findings: Findings) -> None:
+    """What is to be packed must be called so that it can be unpacked everywhere."""
+    seen: dict[str, str] = {}
+    for name in filter(belongs, sorted(tree.files)):
+        plain = plain_name(name)
+        if str(plain) != name:
+            fault = plain if isinstance(plain, str) else "it has a backslash"
+            rule = f"a name must be one on every system; {fault}"
+            findings.error("files.name-unusable", name, "", rule, "rename the file")
+        other = seen.setdefault(collision_key(name), name)
+        if other != name:
+            rule = "names must differ in more than case and the encoding of accents"
+            findings.error("files.name-collision", name, other, rule, "rename one of the two")
 
 
 def _unwrapped(folder: Path) -> Path:
