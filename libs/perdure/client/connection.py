@@ -72,13 +72,13 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         reply_timeout_s: float = REPLY_TIMEOUT_S,
     ) -> httpx.Response:
-        """Send a request and read the answer. GET, and whatever has an Idempotency-Key, is tried
-        again, but for a server that hangs.
+        """Send a request and read the answer. GET, PUT, and whatever has an Idempotency-Key, is
+        tried again, but for a server that hangs.
 
         Raises ServerUnreachable, or the error that the server answered with: after about PATIENCE_S
         unless `reply_timeout_s` is more than half of that.
         """
-        repeatable = method == "GET" or "Idempotency-Key" in (headers or {})
+        repeatable = method in ("GET", "PUT") or "Idempotency-Key" in (headers or {})
         delays = list(RETRY_DELAYS_S) if repeatable else []
         gives_up_at = time.monotonic() + max(PATIENCE_S, 2 * reply_timeout_s)
         first_try = True

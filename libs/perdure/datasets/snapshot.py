@@ -6,11 +6,15 @@ datasets/splits/<split_id>.json
 """
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from blake3 import blake3
+
+from perdure.artifacts.hashing import CHUNK_BYTES
 from perdure.artifacts.port import ObjectStore, StoredObject
 from perdure.datasets.manifest import Manifest, ManifestImage, parse_manifest
 from perdure.datasets.split import Split, parse_split
@@ -40,10 +44,14 @@ def store_images(
     manifest: Manifest,
     files: Mapping[str, Path],
     progress: Callable[[int, int], None],
+    *,
+    whole: AbstractSet[str] = frozenset(),
 ) -> int:
-    """Store the images that the store does not hold yet, and return how many those were.
+    """Store the images that the store does not hold, or holds damaged, and return how many those
+    were.
 
-    `progress(done, total)` counts contents.
+    `progress(done, total)` counts contents. `whole` are digests of blobs that the caller has just
+    read from the store; any other that is there is read, to know that it is what it was.
 
     Raises InvalidDataset when a file has changed since its manifest was made.
     """
@@ -51,7 +59,7 @@ def store_images(
 
     def put(image: ManifestImage) -> bool:
         key = blob_key(image.digest)
-        if store.stat(key) is not None:
+        if image.digest in whole or _holds(store, key, image.digest):
             return False
         if store.put_file(key, files[image.path]).digest != image.digest:
             store.delete(key)
@@ -91,6 +99,18 @@ def load_manifest(store: ObjectStore, version: str) -> Manifest:
 def load_split(store: ObjectStore, split_id: str) -> Split:
     """Read a split's snapshot. Raises NotFound and DamagedObject."""
     return parse_split(store.get_bytes(split_key(split_id)).decode(), split_id)
+
+
+def _holds(store: ObjectStore, key: str, digest: str) -> bool:
+    """Whether the bytes at `key` are there and have this digest."""
+    hasher = blake3()
+    try:
+        with store.open(key) as stored:
+            while chunk := stored.read(CHUNK_BYTES):
+                hasher.update(chunk)
+    except (NotFound, DamagedObject):
+        return False
+    return hasher.hexdigest() == digest
 
 
 def _put_once(store: ObjectStore, key: str, text: str) -> StoredObject:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import perdure
 from perdure.errors import LogUnavailable, StoreUnavailable, Unavailable
 from perdure.runtime.health import Checks
-from perdure_gateway.guard import UPLOAD_PATH
+from perdure_gateway.guard import BLOBS_PATH, UPLOAD_PATH
 from perdure_gateway.problems import problem_from
 
 # The client tells Perdure from other servers by it.
@@ -23,6 +23,7 @@ ANSWER_TIMEOUT_S: Final = 8.0
 # What works for as long as the log or the body is long, or waits for a broker's confirm. What these
 # need is asked for before they begin: NEEDS_DATABASE, NEEDS_STORE.
 LONG_PATHS: Final = (UPLOAD_PATH, "/v1/audit/verify", "/v1/audit/reconcile")
+LONG_PATHS_BEGIN: Final = BLOBS_PATH
 LONG_PATHS_END: Final = "/replay"
 
 _logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class Answering:
             return
         answer = _Answer(send)
         path: str = scope["path"]
-        if path in LONG_PATHS or path.endswith(LONG_PATHS_END):
+        if path in LONG_PATHS or path.startswith(LONG_PATHS_BEGIN) or path.endswith(LONG_PATHS_END):
             await self._app(scope, receive, answer.send)
             return
         route = asyncio.create_task(self._route(scope, receive, answer), name=f"answer {path}")

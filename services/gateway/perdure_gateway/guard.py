@@ -11,8 +11,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from perdure.errors import InputTooLarge, InvalidInput, PerdureError
 from perdure_gateway.problems import problem_from
 
-# Uploads bound themselves, by a far higher limit, while they are written to disk.
+# Uploads bound themselves, by far higher limits, while they are written to disk.
 UPLOAD_PATH = "/v1/uploads"
+BLOBS_PATH = "/v1/blobs/"  # begins the path of an image's bytes
+MISSING_PATH = BLOBS_PATH + "missing"
 
 
 class Guard:
@@ -25,18 +27,20 @@ class Guard:
         allowed_hosts: tuple[str, ...],
         max_body_bytes: int,
         max_upload_bytes: int,
+        max_blob_bytes: int,
     ) -> None:
         self._app = app
         self._allowed_hosts = allowed_hosts
         self._max_body_bytes = max_body_bytes
         self._max_upload_bytes = max_upload_bytes
+        self._max_blob_bytes = max_blob_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with a problem, or let the request through."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        limit = self._max_upload_bytes if scope["path"] == UPLOAD_PATH else self._max_body_bytes
+        limit = self._limit(scope["path"])
         try:
             headers = Headers(scope=scope)
             self._check_host(headers)
@@ -45,6 +49,13 @@ class Guard:
             await problem_from(error)(scope, receive, send)
             return
         await self._app(scope, _Counted(receive, limit), send)
+
+    def _limit(self, path: str) -> int:
+        if path == UPLOAD_PATH:
+            return self._max_upload_bytes
+        if path.startswith(BLOBS_PATH) and path != MISSING_PATH:
+            return self._max_blob_bytes
+        return self._max_body_bytes
 
     def _check_host(self, headers: Headers) -> None:
         host = headers.get("host", "")

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from perdure.datasets.imaging import MAX_FILE_BYTES
 from perdure.runtime.settings import (
     DEFAULT_HOST,
     Address,
@@ -39,7 +40,9 @@ class GatewaySettings:
     spool_dir: Path | None = None
     # A few hundred thousand images; a bound so that a wrong client cannot fill the disk.
     max_upload_bytes: int = 64 * 1024 * MIB
-    # A submission is a few kilobytes.
+    # The largest image that an import accepts.
+    max_blob_bytes: int = MAX_FILE_BYTES
+    # A submission is a few kilobytes, ten thousand digests are 700.
     max_body_bytes: int = MIB
     # How long a read waits until its projection contains all that is in the log, so that clients
     # read their own writes. A projector is some milliseconds behind; longer means that it is stuck.

@@ -1,27 +1,21 @@
 """POST /v1/uploads: a zip archive, streamed to disk, checked, and stored under its own digest."""
 
 import asyncio
-import tempfile
 import zipfile
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import IO, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
-from blake3 import blake3
 from fastapi import APIRouter, Header, Request
-from starlette.requests import ClientDisconnect
 
 from perdure.artifacts.port import ObjectStore
-from perdure.errors import InvalidInput, StoreUnavailable, UnsupportedMediaType
+from perdure.errors import InvalidInput, UnsupportedMediaType
 from perdure_gateway.answering import NEEDS_STORE
 from perdure_gateway.context import GatewayOf
-from perdure_gateway.guard import UPLOAD_PATH, too_large
+from perdure_gateway.guard import UPLOAD_PATH
+from perdure_gateway.receiving import received
 
 router = APIRouter()
 ZIP_MEDIA_TYPES: Final = ("application/zip", "application/octet-stream")
-# Body chunks of some 64 KiB are gathered before they go to the disk, to spare a thread switch for
-# each.
-WRITE_BYTES: Final = 1024 * 1024
 
 
 @router.post(UPLOAD_PATH, status_code=201, dependencies=[NEEDS_STORE])
@@ -36,45 +30,14 @@ async def upload(
         raise UnsupportedMediaType(
             f"an upload is a zip archive: send it with the content type {ZIP_MEDIA_TYPES[0]}"
         )
-    limit = gateway.settings.max_upload_bytes
-    with tempfile.NamedTemporaryFile(dir=gateway.settings.spool_dir, suffix=".upload") as spool:
-        try:
-            digest = await _spool(request.stream(), spool, limit)
-        except ClientDisconnect as error:
-            raise InvalidInput("the upload ended before it was whole") from error
-        except OSError as error:
-            raise StoreUnavailable(
-                f"the upload cannot be written to {Path(spool.name).parent}: {error.strerror}. "
-                "Free some space there, then send it again"
-            ) from error
-        if perdure_digest not in (None, digest):
+    settings = gateway.settings
+    async with received(request, settings.spool_dir, max_bytes=settings.max_upload_bytes) as body:
+        if perdure_digest not in (None, body.digest):
             raise InvalidInput(
-                f"the upload arrived with the digest {digest}, not {perdure_digest}: send it again"
+                f"the upload arrived with the digest {body.digest}, not {perdure_digest}: "
+                "send it again"
             )
-        return await asyncio.to_thread(_keep, gateway.store, Path(spool.name), digest)
-
-
-async def _spool(chunks: AsyncIterator[bytes], spool: IO[bytes], limit: int) -> str:
-    """Write the body to `spool` and return its BLAKE3 digest."""
-    digest = blake3()
-    gathered = bytearray()
-    size_bytes = 0
-
-    def write() -> None:
-        digest.update(gathered)
-        spool.write(gathered)
-
-    async for chunk in chunks:
-        gathered += chunk
-        size_bytes += len(chunk)
-        if size_bytes > limit:
-            raise too_large(limit)
-        if len(gathered) >= WRITE_BYTES:
-            await asyncio.to_thread(write)
-            gathered.clear()
-    await asyncio.to_thread(write)
-    spool.flush()
-    return digest.hexdigest()
+        return await asyncio.to_thread(_keep, gateway.store, body.path, body.digest)
 
 
 def _keep(store: ObjectStore, path: Path, digest: str) -> dict[str, Any]:

@@ -82,7 +82,17 @@ async def test_what_a_given_up_route_waited_for_is_ended(hanging_log, hurried, h
     assert "read_stream" in hanging_log[before:]
 
 
-async def test_while_the_store_hangs_no_upload_is_begun(world, hurried, http, monkeypatch):
+@pytest.mark.parametrize(
+    ("method", "path", "content"),
+    [
+        ("POST", "/v1/uploads", {"content": zip_bytes(), "headers": ZIP}),
+        ("PUT", f"/v1/blobs/{digest_of(b'image')}", {"content": b"image"}),
+        ("POST", "/v1/blobs/missing", {"json": {"digests": []}}),
+    ],
+)
+async def test_while_the_store_hangs_no_upload_is_begun(
+    world, hurried, http, monkeypatch, method, path, content
+):
     answers = asyncio.Event()
     stat, loop = world.store.stat, asyncio.get_running_loop()
 
@@ -92,7 +102,7 @@ async def test_while_the_store_hangs_no_upload_is_begun(world, hurried, http, mo
 
     monkeypatch.setattr(world.store, "stat", hang)
     async with asyncio.timeout(5):
-        refused = await http.post("/v1/uploads", content=zip_bytes(), headers=ZIP)
+        refused = await http.request(method, path, **content)
     assert (refused.status_code, refused.json()["code"]) == (503, "store.unavailable")
     assert "the object store" in refused.json()["detail"]
     assert (await http.get("/v1/tasks")).status_code == 200  # which needs no store
