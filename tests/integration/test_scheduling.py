@@ -403,7 +403,8 @@ async def test_facts_about_a_data_set_and_a_model_are_recorded_with_the_result()
         findings = model = None
         if stage == "prepare":
             imported = events_pb2.DatasetImported(version="v1", name="birds")
-            findings = work_pb2.Findings(imported=imported)
+            probed = events_pb2.DatasetProbed(version="v1", warnings=["probe.blur"])
+            findings = work_pb2.Findings(imported=imported, probed=probed)
         if stage == "publish":
             model = work_pb2.ModelFacts(
                 model_id="m1",
@@ -416,7 +417,7 @@ async def test_facts_about_a_data_set_and_a_model_are_recorded_with_the_result()
         for _ in range(2):
             await stack.ended(await stack.submit())
     dataset = await stack.log.read_stream(dataset_stream("v1"))
-    assert [event.type for event in dataset] == ["DatasetImported"]
+    assert [event.type for event in dataset] == ["DatasetImported", "DatasetProbed"]
     model = await stack.log.read_stream(model_stream("m1"))
     assert [event.type for event in model] == ["ModelExported", "ModelRegistered"]
 

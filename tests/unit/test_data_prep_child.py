@@ -16,10 +16,13 @@ from PIL import Image
 
 from perdure.artifacts import ObjectStore, StoredObject, open_store
 from perdure.artifacts.archive import pack_folder
+from perdure.artifacts.hashing import digest_bytes
 from perdure.attempts.channel import CHANNEL_VARIABLE, JOB_FILE, STOPPED
 from perdure.contracts.v1 import events_pb2
 from perdure.datasets.cache import materialise
 from perdure.datasets.check import check
+from perdure.datasets.snapshot import blob_key
+from perdure.datasets.thin_archive import IMAGES_FILE, NamedImage, images_text
 from perdure.domain.failures import POLICIES, Failure, Response
 from tests.builders.datasets import ROW, encoded, picture, write_files, write_zip, yolo_files
 from tests.builders.formats import in_format
@@ -98,7 +101,7 @@ def test_an_upload_becomes_a_version_that_can_be_trained_on(store, tmp_path):
     prepared = said[-1]["result"]["prepared"]
     assert prepared["dataset_version"] == version
     phases = list(dict.fromkeys(line["phase"] for line in of_kind(said, "progress")))
-    assert phases == ["fetching", "unpacking", "checking", "storing"]
+    assert phases == ["fetching", "unpacking", "checking", "probing", "storing"]
 
     [facts] = of_kind(said, "facts")
     imported = json_format.ParseDict(facts["facts"]["imported"], events_pb2.DatasetImported())
@@ -113,6 +116,62 @@ def test_an_upload_becomes_a_version_that_can_be_trained_on(store, tmp_path):
     local = materialise(store, version, prepared["split_id"], tmp_path / "cache")
     assert len(local.train) + len(local.val) == 5
     assert [path.name for path in (tmp_path / "job").iterdir()] == [JOB_FILE]
+
+
+def test_what_is_imported_is_probed(store, tmp_path):
+    files = yolo_files(5) | {"images/4.jpg": picture(0)}
+    code, said = run(tmp_path, upload(store, write_zip(tmp_path / "birds.zip", files)))
+
+    assert code == 0
+    [facts] = of_kind(said, "facts")
+    probed = json_format.ParseDict(facts["facts"]["probed"], events_pb2.DatasetProbed())
+    assert probed.version == said[-1]["result"]["prepared"]["dataset_version"]
+    # Five images of 32 x 24 pixels, two of them the same, and one class on fewer than ten.
+    warned = ["probe.class-rare", "probe.duplicate-images", "probe.image-small"]
+    assert list(probed.warnings) == warned
+    probe = json.loads(store.get_bytes(probed.probe.key, digest=probed.probe.digest))
+    assert (probe["version"], probe["images"], probe["warnings"]) == (probed.version, 5, warned)
+    [counted] = probe["classes"]
+    imported = facts["facts"]["imported"]
+    assert (probe["split"], counted["train_images"], counted["val_images"]) == (
+        "made",
+        imported["train_images"],
+        imported["val_images"],
+    )
+    page = store.get_bytes(probed.report.key, digest=probed.report.digest).decode()
+    assert "3 things to look at" in page
+    assert "data:image/jpeg;base64," in page
+    assert f"probe: 3 warnings: {', '.join(warned)}" in log_of(tmp_path)
+
+
+def test_images_that_were_sent_apart_are_collected(store, tmp_path):
+    files = yolo_files(3)
+    version = check(write_files(tmp_path / "set", files)).manifest.version
+    known = picture(1)
+    named = {"images/1.jpg": NamedImage(digest_bytes(known), len(known))}
+    thin = {name: content for name, content in files.items() if name not in named}
+    thin[IMAGES_FILE] = images_text(named)
+    data = upload(store, write_zip(tmp_path / "birds.zip", thin))
+
+    code, said = run(tmp_path, data)
+    assert (code, said[-1]["failure"]) == (1, "store_damaged")
+    assert "1 of 1 images" in said[-1]["detail"]
+    assert of_kind(said, "facts") == []  # nothing is said against the data set
+
+    store.put_bytes(blob_key(digest_bytes(known)), known)
+    code, said = run(tmp_path, data)
+    assert (code, said[-1]["result"]["prepared"]["dataset_version"]) == (0, version)
+    phases = list(dict.fromkeys(line["phase"] for line in of_kind(said, "progress")))
+    assert phases[:4] == ["fetching", "unpacking", "collecting", "checking"]
+    assert "collecting 1 image that was sent apart" in log_of(tmp_path)
+    assert [path.name for path in (tmp_path / "job").iterdir()] == [JOB_FILE]
+
+
+def test_an_unsafe_list_of_images_is_rejected(store, tmp_path):
+    thin = yolo_files(3) | {IMAGES_FILE: images_text({"../x.jpg": NamedImage("ab" * 32, 1)})}
+    code, said = run(tmp_path, upload(store, write_zip(tmp_path / "birds.zip", thin)))
+    assert (code, said[-1]["failure"]) == (1, "dataset_invalid")
+    assert "archive.path-escape" in said[-1]["detail"]
 
 
 def test_the_rules_of_the_submission_hold(store, tmp_path):

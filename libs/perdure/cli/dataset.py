@@ -1,6 +1,6 @@
-"""perdure dataset: check, push, ls, show; diff, export and findings lie beside."""
+"""perdure dataset: check, push, ls, show; the others lie beside."""
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -8,7 +8,19 @@ import typer
 from perdure.cli.dataset_diff import diff
 from perdure.cli.dataset_export import export_dataset
 from perdure.cli.dataset_findings import show_findings
-from perdure.cli.findings import checked, print_findings, refuse
+from perdure.cli.dataset_probe import fetch_report, probe_dataset
+from perdure.cli.findings import at_hand, checked, print_findings, refuse
+from perdure.cli.import_options import (
+    AllowLeakage,
+    BoxFormatOption,
+    DataSource,
+    DropDegenerate,
+    Format,
+    GroupBy,
+    MaxSkipped,
+    SixthFieldOption,
+    Version,
+)
 from perdure.cli.output import (
     SHORT_ID,
     AsJson,
@@ -25,63 +37,21 @@ from perdure.cli.output import (
 from perdure.cli.server import connect
 from perdure.cli.watching import complain_failed, follow
 from perdure.client import Dataset
-from perdure.datasets.rules import (
-    DEFAULT_MAX_SKIPPED,
-    BoxFormat,
-    FormatName,
-    ImportRules,
-    SixthField,
-)
+from perdure.datasets.rules import DEFAULT_MAX_SKIPPED, ImportRules
 from perdure.errors import TaskFailed
 
 app = typer.Typer(help="Check and import data sets, and look at them.", no_args_is_help=True)
-DataPath = Annotated[
-    Path, typer.Argument(metavar="PATH", help="A folder or a zip archive of images and labels.")
-]
-Format = Annotated[
-    FormatName | None,
-    typer.Option("--format", help="The labels' format; without it, it is recognised."),
-]
-BoxFormatOption = Annotated[
-    BoxFormat | None, typer.Option("--box-format", help="What COCO's boxes are: xywh, or xyxy.")
-]
-SixthFieldOption = Annotated[
-    SixthField | None,
-    typer.Option(
-        "--sixth-field",
-        help="What the sixth field of YOLO rows is, confidence or track; it is left out.",
-    ),
-]
-DropDegenerate = Annotated[
-    bool, typer.Option("--drop-degenerate", help="Leave out boxes without width or height.")
-]
-MaxSkipped = Annotated[
-    float, typer.Option("--max-skipped", help="Share of images that may be undecodable.")
-]
-AllowLeakage = Annotated[
-    bool, typer.Option("--allow-leakage", help="Accept identical images in train and val.")
-]
-GroupBy = Annotated[
-    str,
-    typer.Option(
-        "--group-by",
-        metavar="REGEX",
-        help="Images whose names match alike stay in one split, e.g. '^[^_]+' for a prefix.",
-    ),
-]
-Version = Annotated[
-    str, typer.Argument(metavar="VERSION", help="A version, or the beginning of one.")
-]
-
 
 app.command("diff")(diff)
 app.command("export")(export_dataset)
 app.command("findings")(show_findings)
+app.command("probe")(probe_dataset)
+app.command("report")(fetch_report)
 
 
 @app.command("check")
 def check_dataset(
-    path: DataPath,
+    source: DataSource,
     format_: Format = None,
     box_format: BoxFormatOption = None,
     sixth_field: SixthFieldOption = None,
@@ -91,13 +61,12 @@ def check_dataset(
     group_by: GroupBy = "",
     as_json: AsJson = False,
 ) -> None:
-    """Look for faults in a data set on this machine; nothing is sent anywhere."""
-    result = checked(
-        path,
-        ImportRules(
-            format_, box_format, sixth_field, drop_degenerate, max_skipped, allow_leakage, group_by
-        ),
+    """Look for faults in a data set; nothing is sent anywhere."""
+    rules = ImportRules(
+        format_, box_format, sixth_field, drop_degenerate, max_skipped, allow_leakage, group_by
     )
+    with at_hand(source, as_json=as_json) as path:
+        result = checked(path, rules)
     print_findings(result, as_json=as_json)
     if not result.ok:
         raise typer.Exit(1)
@@ -105,7 +74,7 @@ def check_dataset(
 
 @app.command()
 def push(
-    path: DataPath,
+    source: DataSource,
     name: Annotated[str, typer.Option("--name", help="The data set's name.")],
     format_: Format = None,
     box_format: BoxFormatOption = None,
@@ -121,13 +90,17 @@ def push(
     rules = ImportRules(
         format_, box_format, sixth_field, drop_degenerate, max_skipped, allow_leakage, group_by
     )
-    result = checked(path, rules)
-    if not result.ok:
-        refuse(result, as_json=as_json)
-    with connect() as client:
-        client.version()
-        with bytes_bar("uploading") as on_progress:
-            task = client.push_dataset(path, name, rules=rules.to_json(), on_progress=on_progress)
+    with at_hand(source, as_json=as_json) as path:
+        result = checked(path, rules)
+        if not result.ok:
+            refuse(result, as_json=as_json)
+        with connect() as client:
+            client.version()
+            with bytes_bar("uploading") as on_progress:
+                task = client.push_dataset(
+                    path, name, rules=rules.to_json(), on_progress=on_progress
+                )
+    with connect() as client:  # what was fetched is not kept while the server imports
         task = follow(client, task, quiet=as_json)
         if task.status != "succeeded":
             if as_json:
@@ -176,12 +149,17 @@ def show(version: Version, as_json: AsJson = False) -> None:
     """Show one data set version."""
     with connect() as client:
         dataset = client.dataset(client.find_dataset_version(version))
+        report_url = client.report_url(dataset.version)
     if as_json:
         print_json(dataset.json)
     else:
         print_fields(_fields(dataset))
         say("")
-        say(f"train on it with: perdure train --data {dataset.version[:SHORT_ID]}")
+        short = dataset.version[:SHORT_ID]
+        say(f"train on it with: perdure train --data {short}")
+        if "probe" in dataset.json:
+            say(f"look at its report: perdure dataset report {short} --out report.html")
+            say(f"or in a browser: {report_url}")
 
 
 def _fields(dataset: Dataset) -> dict[str, object]:
@@ -194,6 +172,11 @@ def _fields(dataset: Dataset) -> dict[str, object]:
         "images": f"{dataset.images} ({form['train_images']} train, {form['val_images']} val)",
         "boxes": dataset.boxes,
         "warnings": form["warnings"] or None,
+        "probe": _odd(form["probe"]["warnings"]) if "probe" in form else None,
         "split": form["split_id"],
         "imported": form["imported_at"],
     }
+
+
+def _odd(codes: Sequence[str]) -> str:
+    return ", ".join(codes) or "nothing stands out"

@@ -95,6 +95,9 @@ def _of_others(kind: str, data: Mapping[str, Any]) -> str:
             return f"imported {data['name']}: {_version(data)}, {data['images']} images"
         case "DatasetRejected":
             return f"refused {data['name']}: {data['errors']} errors"
+        case "DatasetProbed":
+            told = ", ".join(data["warnings"]) or "nothing stands out"
+            return f"probed {_version(data)}: {told}"
         case "ModelExported":
             return f"model {data['model_id']} exported, opset {data['opset']}"
         case "ModelVerified":

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import quote
 
 import httpx
 
 from perdure.client import downloads, following, uploads
 from perdure.client.connection import LONG_REPLY_TIMEOUT_S, Connection
+from perdure.client.identifiers import part, unique
 from perdure.client.problems import form_of
 from perdure.client.records import (
     Dataset,
@@ -27,7 +27,7 @@ from perdure.client.records import (
 )
 from perdure.client.waiting import OnWait
 from perdure.datasets.manifest import Manifest
-from perdure.errors import InvalidInput, NotFound, TaskFailed, Unavailable
+from perdure.errors import NotFound, TaskFailed, Unavailable
 
 LOG_POLL_S: Final = 1.0
 # A broker that has just started confirms late, and asking again would put a message back twice.
@@ -82,8 +82,8 @@ class Client:
     # ---- submitting ------------------------------------------------------------------------------
 
     def upload(self, path: Path, on_progress: uploads.OnProgress | None = None) -> Json:
-        """Send a folder (packed on the way) or a zip archive; gives `key`, `digest`, `size_bytes`
-        for `submit`.
+        """Send a zip archive, or what the server does not have of a folder; gives `key`, `digest`,
+        `size_bytes` for `submit`.
         """
         self.version()  # one that hangs is found out before much is packed and sent
         return uploads.send(self._connection, path, on_progress)
@@ -137,7 +137,7 @@ class Client:
 
     def task(self, task_id: str) -> Task:
         """One task. Raises NotFound."""
-        return Task.of(self._get(f"/v1/tasks/{_part(task_id)}"))
+        return Task.of(self._get(f"/v1/tasks/{part(task_id)}"))
 
     def tasks(
         self, *, status: str | None = None, prefix: str = "", limit: int | None = None
@@ -148,14 +148,14 @@ class Client:
 
     def cancel(self, task_id: str) -> Task:
         """Ask for a task to be stopped. Raises Conflict when it has ended."""
-        path = f"/v1/tasks/{_part(task_id)}/cancel"
+        path = f"/v1/tasks/{part(task_id)}/cancel"
         # Asked twice, it is asked once: a second request finds the task cancelling.
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         return Task.of(form_of(self._connection.request("POST", path, headers=headers)))
 
     def progress(self, task_id: str) -> Json | None:
         """The latest telemetry of the task's attempt, if there is any."""
-        progress: Json | None = self._get(f"/v1/tasks/{_part(task_id)}/progress")["progress"]
+        progress: Json | None = self._get(f"/v1/tasks/{part(task_id)}/progress")["progress"]
         return progress
 
     def watch(
@@ -192,7 +192,7 @@ class Client:
         """The task's events as they stand in the log, oldest first. Raises NotFound."""
         after: int | None = 0
         while after is not None:
-            page = self._get(f"/v1/tasks/{_part(task_id)}/events", {"after": after, "limit": 500})
+            page = self._get(f"/v1/tasks/{part(task_id)}/events", {"after": after, "limit": 500})
             yield from page["events"]
             after = page["next_after"]
 
@@ -208,7 +208,7 @@ class Client:
         end.
         """
         response = self._connection.request(
-            "GET", f"/v1/tasks/{_part(task_id)}/logs", params={"offset": offset}
+            "GET", f"/v1/tasks/{part(task_id)}/logs", params={"offset": offset}
         )
         text = response.content.decode("utf-8", errors="replace")
         return LogPage(text, int(response.headers["Perdure-Next-Offset"]))
@@ -246,7 +246,7 @@ class Client:
 
     def dataset(self, version: str) -> Dataset:
         """One data set version. Raises NotFound."""
-        return Dataset.of(self._get(f"/v1/datasets/{_part(version)}"))
+        return Dataset.of(self._get(f"/v1/datasets/{part(version)}"))
 
     def manifest(self, version: str) -> Manifest:
         """What a data set version consists of. Raises NotFound and DamagedObject."""
@@ -258,6 +258,20 @@ class Client:
         Raises NotFound, DamagedObject and OSError.
         """
         downloads.image(self._connection, version, digest, size_bytes, target)
+
+    def probe(self, version: str) -> Json:
+        """What is odd in a data set version. Raises NotFound, also for one imported before there
+        were probes.
+        """
+        return self._get(f"/v1/datasets/{part(version)}/probe")
+
+    def report_url(self, version: str) -> str:
+        """Where the probe of a data set version is shown as a page."""
+        return f"{self.url}/v1/datasets/{part(version)}/report"
+
+    def fetch_report(self, version: str, target: Path) -> None:
+        """Put the probe of a version, as a page, at `target`. Raises as probe, and OSError."""
+        downloads.report(self._connection, self.dataset(version), target)
 
     def models(self, *, prefix: str = "", limit: int | None = None) -> Iterator[Model]:
         """Models, rejected ones included, newest first."""
@@ -271,7 +285,7 @@ class Client:
                 "the task has no model: it has not ended, did not succeed, or only imports a data "
                 "set. Client.result(task_id) waits for the model, and says why there is none"
             )
-        return Model.of(self._get(f"/v1/models/{_part(model_id)}"))
+        return Model.of(self._get(f"/v1/models/{part(model_id)}"))
 
     def model_card(self, model_id: str) -> Json:
         """A registered model's card. Raises NotFound for a model that was not registered."""
@@ -280,7 +294,7 @@ class Client:
         name = card_key.rpartition("/")[2]
         if not name:
             raise NotFound(f"model {model_id} has no card: it is {model.status}")
-        return self._get(f"/v1/models/{_part(model_id)}/files/{_part(name)}")
+        return self._get(f"/v1/models/{part(model_id)}/files/{part(name)}")
 
     def pull_model(
         self, model_id: str, out: Path, *, on_progress: uploads.OnProgress | None = None
@@ -295,7 +309,7 @@ class Client:
 
     def replay(self, task_id: str, at_version: int | None = None) -> Task:
         """The task as the log tells it, after its first `at_version` events. Raises NotFound."""
-        path = f"/v1/audit/tasks/{_part(task_id)}"
+        path = f"/v1/audit/tasks/{part(task_id)}"
         return Task.of(self._get(path, {"at_version": at_version}))
 
     def verify(self) -> Verification:
@@ -325,13 +339,13 @@ class Client:
 
     def dead_letter(self, dead_letter_id: str) -> DeadLetter:
         """One dead letter, with its body and its effect. Raises NotFound."""
-        return DeadLetter.of(self._get(f"/v1/audit/dead-letters/{_part(dead_letter_id)}"))
+        return DeadLetter.of(self._get(f"/v1/audit/dead-letters/{part(dead_letter_id)}"))
 
     def replay_dead_letter(self, dead_letter_id: str) -> DeadLetter:
         """Put a dead letter back into its queue. Raises Conflict when it is not parked, and
         BusUnavailable when the broker is away.
         """
-        path = f"/v1/audit/dead-letters/{_part(dead_letter_id)}/replay"
+        path = f"/v1/audit/dead-letters/{part(dead_letter_id)}/replay"
         response = self._connection.request("POST", path, reply_timeout_s=CONFIRM_TIMEOUT_S)
         return DeadLetter.of(form_of(response))
 
@@ -341,21 +355,21 @@ class Client:
         """The task id that begins with `prefix`. Raises NotFound, and InvalidInput when there are
         several.
         """
-        return _unique("task", prefix, [task.id for task in self.tasks(prefix=prefix, limit=2)])
+        return unique("task", prefix, [task.id for task in self.tasks(prefix=prefix, limit=2)])
 
     def find_dataset_version(self, prefix: str) -> str:
         """The data set version that begins with `prefix`. Raises as find_task_id."""
         versions = [dataset.version for dataset in self.datasets(prefix=prefix, limit=2)]
-        return _unique("data set version", prefix, versions)
+        return unique("data set version", prefix, versions)
 
     def find_model_id(self, prefix: str) -> str:
         """The model id that begins with `prefix`. Raises as find_task_id."""
-        return _unique("model", prefix, [model.id for model in self.models(prefix=prefix, limit=2)])
+        return unique("model", prefix, [model.id for model in self.models(prefix=prefix, limit=2)])
 
     def find_dead_letter_id(self, prefix: str) -> str:
         """The id of the dead letter that begins with `prefix`. Raises as find_task_id."""
         ids = [letter.id for letter in self.dead_letters(prefix=prefix, limit=2)]
-        return _unique("dead letter", prefix, ids)
+        return unique("dead letter", prefix, ids)
 
     def _get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
         return form_of(self._connection.request("GET", path, params=params))
@@ -379,20 +393,3 @@ class Client:
             if before is None:
                 return
             left = None if left is None else left - len(page[name])
-
-
-def _part(text: str) -> str:
-    """`text` as one part of a path."""
-    if not text.strip("."):
-        raise NotFound(f"there is nothing called {text!r}")
-    return quote(text, safe="")
-
-
-def _unique(what: str, prefix: str, found: list[str]) -> str:
-    if not prefix or not found:
-        raise NotFound(f"there is no {what} that begins with {prefix!r}")
-    if prefix in found:
-        return prefix
-    if len(found) > 1:
-        raise InvalidInput(f"more than one {what} begins with {prefix!r}: give more of it")
-    return found[0]

@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 from blake3 import blake3
 
-from perdure.artifacts.hashing import digest_file
+from perdure.artifacts.files import write_bytes
+from perdure.artifacts.hashing import digest_bytes, digest_file
 from perdure.client.connection import Connection
-from perdure.client.records import Json, Model, ModelFile
+from perdure.client.records import Dataset, Json, Model, ModelFile
 from perdure.datasets.findings_document import parse_lines
 from perdure.datasets.manifest import Manifest, parse_manifest
 from perdure.errors import Conflict, DamagedObject, InvalidInput
@@ -94,6 +95,22 @@ def image(connection: Connection, version: str, digest: str, size_bytes: int, ta
     """Put an image of a version at `target`, which must not exist. Raises DamagedObject."""
     path = f"/v1/datasets/{quote(version, safe='')}/images/{quote(digest, safe='')}"
     _receive(connection, path, f"image {digest}", digest, size_bytes, target)
+
+
+def report(connection: Connection, dataset: Dataset, target: Path) -> None:
+    """Put the page of a version's probe at `target`, in place of what was there.
+
+    Raises NotFound for a version that has none, DamagedObject, and OSError.
+    """
+    path = f"/v1/datasets/{quote(dataset.version, safe='')}/report"
+    with connection.stream(path, silence_s=SILENCE_S) as response:
+        page = b"".join(response.iter_bytes(READ_BYTES))
+    if digest_bytes(page) != dataset.json["probe"]["report"]["digest"]:
+        raise DamagedObject(
+            f"the report of data set version {dataset.version} arrived with other bytes than it "
+            "was stored with: push the data set again"
+        )
+    write_bytes(target, page)
 
 
 def _check_registered(model: Model) -> None:

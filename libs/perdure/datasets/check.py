@@ -5,12 +5,14 @@ on the server.
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from perdure.artifacts.archive import unpack
+from perdure.datasets.appearance import Appearance
 from perdure.datasets.findings import Fault, Findings, Severity
 from perdure.datasets.findings_document import document
 from perdure.datasets.inspection import Progress, inspect_images
@@ -24,13 +26,15 @@ from perdure.datasets.tree import read_tree
 from perdure.errors import InvalidInput, NotFound, Unavailable, UnsafeArchive
 
 DEFAULT_RULES: Final = ImportRules()
+_ARCHIVE_RULE: Final = "an archive must be a whole zip that is safe to unpack"
 
 
 @dataclass(frozen=True)
 class CheckResult:
     """What a check found. `manifest` is None when there are errors.
 
-    `files` says where the bytes of the manifest's images lie; for a zip they are gone by now.
+    `files` says where the bytes of the manifest's images lie; what a zip was unpacked to is gone
+    once the check has returned.
     """
 
     format: str
@@ -43,6 +47,7 @@ class CheckResult:
     findings: Findings
     manifest: Manifest | None
     near_duplicates: tuple[NearDuplicate, ...] = ()
+    appearances: Mapping[str, Appearance] = field(default_factory=dict, repr=False)
     files: Mapping[str, Path] = field(default_factory=dict, repr=False)
 
     @property
@@ -89,6 +94,22 @@ def check(
     Raises NotFound when there is nothing at `path`, InvalidInput when it is something else or
     cannot be read, and Unavailable when there is no room to unpack it.
     """
+    with opened_and_checked(path, rules, progress=progress) as result:
+        return result
+
+
+@contextmanager
+def opened_and_checked(
+    path: Path, rules: ImportRules = DEFAULT_RULES, *, progress: Progress | None = None
+) -> Iterator[CheckResult]:
+    """As check; what a zip was unpacked to is there until the block ends."""
+    with ExitStack() as stack:
+        yield _checked(path, rules, progress, stack)
+
+
+def _checked(
+    path: Path, rules: ImportRules, progress: Progress | None, stack: ExitStack
+) -> CheckResult:
     if not path.exists():
         raise NotFound(f"there is no {path}: give the data set's folder or zip")
     if path.is_dir():
@@ -104,15 +125,15 @@ def check(
         raise InvalidInput(
             f"{path} cannot be read ({error.strerror}): correct its owner or permissions"
         ) from error
-    with tempfile.TemporaryDirectory(prefix="perdure-check-") as temporary:
-        try:
-            unpacked = Path(temporary, "unpacked")
-            return check_archive(path, unpacked, path.name, rules, progress=progress)
-        except OSError as error:
-            raise Unavailable(
-                f"{path} cannot be unpacked to {temporary} ({error.strerror}): "
-                "make room there, or name another folder in TMPDIR"
-            ) from error
+    temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="perdure-check-"))
+    try:
+        unpacked = Path(temporary, "unpacked")
+        return check_archive(path, unpacked, path.name, rules, progress=progress)
+    except OSError as error:
+        raise Unavailable(
+            f"{path} cannot be unpacked to {temporary} ({error.strerror}): "
+            "make room there, or name another folder in TMPDIR"
+        ) from error
 
 
 def check_archive(
@@ -122,8 +143,13 @@ def check_archive(
     rules: ImportRules = DEFAULT_RULES,
     *,
     progress: Progress | None = None,
+    complete: Callable[[Path], None] | None = None,
 ) -> CheckResult:
-    """Unpack a zip into the new folder `target` and check it; an unsafe one is a finding too."""
+    """Unpack a zip into the new folder `target` and check it; an unsafe one is a finding too.
+
+    `complete` is called with `target` between the two, to add what travelled apart from the
+    archive. It may raise UnsafeArchive as well.
+    """
 
     def unpacking(step: int, steps: int) -> None:
         if progress:
@@ -131,22 +157,23 @@ def check_archive(
 
     try:
         unpack(archive, target, progress=unpacking)
+        if complete:
+            complete(target)
     except UnsafeArchive as error:
         return rejected_archive(name, error)
     return check_folder(target, rules, progress=progress)
 
 
-def rejected_archive(name: str, error: UnsafeArchive) -> CheckResult:
-    """The result of a check that ended at the archive itself."""
-    details = error.details
+def rejected_archive(
+    name: str, error: UnsafeArchive, *, format_: str = "zip", rule: str = _ARCHIVE_RULE
+) -> CheckResult:
+    """The result of a check that ended at the archive itself: a finding for each bad entry."""
     findings = Findings()
-    rule = "an archive must be a whole zip that is safe to unpack"
-    fault = Fault(
-        Severity.ERROR, details["code"], "", rule, details["advice"], problem=details["fault"]
-    )
-    findings.add(fault, name)
+    for fault in error.details["faults"]:
+        found = Fault(Severity.ERROR, fault.code, "", rule, fault.advice, problem=fault.fault)
+        findings.add(found, fault.entry or name)
     return CheckResult(
-        format="zip",
+        format=format_,
         classes=(),
         images=0,
         boxes=0,
@@ -193,5 +220,6 @@ def check_folder(
         findings=findings,
         manifest=None if rejected else manifest,
         near_duplicates=alike,
+        appearances=inspection.appearances,
         files={image.path: image.file for image in annotations.images},
     )

@@ -58,7 +58,7 @@ def _prepare(store: ObjectStore, job: dict[str, Any], job_dir: Path, channel: Ch
     if isinstance(outcome, Rejected):
         channel.facts({"rejected": outcome.facts})
         raise AttemptError(Failure.DATASET_INVALID, outcome.detail)
-    channel.facts({"imported": outcome.facts})
+    channel.facts({"imported": outcome.facts, "probed": outcome.probed})
     return outcome.prepared
 
 

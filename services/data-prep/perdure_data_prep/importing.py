@@ -1,6 +1,7 @@
 """The prepare stage: from an uploaded zip to a data set version and a split in the object store."""
 
 import shutil
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,8 @@ from perdure.datasets.rules import ImportRules
 from perdure.datasets.snapshot import load_manifest, store_images, store_manifest, store_split
 from perdure.datasets.split import Split, distinct_contents, make_split
 from perdure_data_prep import journal
+from perdure_data_prep.probing import store_probe
+from perdure_data_prep.thin_archive import complete_folder
 
 # What a task's page shows at once; the whole list is one click away.
 _FIRST_FINDINGS: Final = 10
@@ -31,10 +34,13 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Imported:
-    """An import that succeeded; `facts` are the fields of perdure.v1.DatasetImported."""
+    """An import that succeeded; `facts` are the fields of perdure.v1.DatasetImported, and `probed`
+    those of DatasetProbed.
+    """
 
     prepared: Prepared
     facts: dict[str, Any]
+    probed: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -56,19 +62,27 @@ def import_archive(
     work_dir: Path,
     progress: Progress,
 ) -> Imported | Rejected:
-    """Check the data set in an uploaded zip and store its images, manifest, findings and split.
+    """Check the data set in an uploaded zip and store its images, manifest, findings, probe and
+    split.
 
     Doing it again stores nothing twice. `work_dir` is used for the unpacked files and left without
-    them. Raises NotFound or DamagedObject for the upload, InvalidInput for `val_ratio` and `seed`,
-    StoreUnavailable, and OSError for the local disk.
+    them. Raises NotFound or DamagedObject for the upload and the images that it names, InvalidInput
+    for `val_ratio` and `seed`, StoreUnavailable, and OSError for the local disk.
     """
     archive, unpacked = work_dir / "upload.zip", work_dir / "unpacked"
+    fetched: set[str] = set()
+
+    def complete(folder: Path) -> None:
+        fetched.update(complete_folder(store, folder, archive.stat().st_size, progress))
+
     shutil.rmtree(unpacked, ignore_errors=True)
     try:
         journal.write_upload(name, upload)
         progress("fetching", 0, 1)
         store.get_file(upload.key, archive, digest=upload.digest)
-        checked = check_archive(archive, unpacked, name, rules, progress=progress)
+        checked = check_archive(
+            archive, unpacked, name, rules, progress=progress, complete=complete
+        )
         split = None
         if checked.manifest is not None:
             split = make_split(checked.manifest, seed=seed, val_ratio=val_ratio)
@@ -78,7 +92,10 @@ def import_archive(
         journal.write(f"all findings: {findings.key}")
         if checked.manifest is None or split is None:
             return _rejected(name, checked, findings)
-        return _store(store, name, checked, checked.manifest, findings, split, progress)
+        probed = store_probe(store, name, checked, checked.manifest, split, progress)
+        new = _store_images(store, checked.manifest, checked, fetched, progress)
+        journal.write_stored(new, len(distinct_contents(checked.manifest)))
+        return _store(store, name, checked, checked.manifest, findings, split, probed)
     finally:
         archive.unlink(missing_ok=True)
         (work_dir / "findings.json").unlink(missing_ok=True)
@@ -105,6 +122,19 @@ def _judge(checked: CheckResult, split: Split) -> None:
         )
 
 
+def _store_images(
+    store: ObjectStore,
+    manifest: Manifest,
+    checked: CheckResult,
+    fetched: AbstractSet[str],
+    progress: Progress,
+) -> int:
+    def storing(done: int, total: int) -> None:
+        progress("storing", done, total)
+
+    return store_images(store, manifest, checked.files, storing, whole=fetched)
+
+
 def _store(
     store: ObjectStore,
     name: str,
@@ -112,18 +142,13 @@ def _store(
     manifest: Manifest,
     findings: StoredObject,
     split: Split,
-    progress: Progress,
+    probed: dict[str, Any],
 ) -> Imported:
-    def storing(done: int, total: int) -> None:
-        progress("storing", done, total)
-
-    new = store_images(store, manifest, checked.files, storing)
-    journal.write_stored(new, len(distinct_contents(manifest)))
     store_split(store, split)
     stored = store_manifest(store, manifest)
     journal.write_split(split)
     facts = _imported_facts(name, checked, manifest, split, stored, findings)
-    return Imported(Prepared(manifest.version, split.split_id), facts)
+    return Imported(Prepared(manifest.version, split.split_id), facts, probed)
 
 
 def _imported_facts(

@@ -5,6 +5,8 @@ from typing import Final
 
 from perdure.artifacts.port import StoredObject
 from perdure.datasets.check import CheckResult
+from perdure.datasets.probe_summary import count_warnings
+from perdure.datasets.probes import Probe
 from perdure.datasets.report import (
     count_findings,
     describe_findings,
@@ -18,6 +20,7 @@ from perdure.datasets.split import Split
 SHOWN_PER_CODE: Final = 3
 _PHASES: Final = {
     "unpacking": ("unpacking", "file", "files"),
+    "collecting": ("collecting", "image that was sent apart", "images that were sent apart"),
     "checking": ("checking", "image", "images"),
     "storing": ("storing", "different image", "different images"),
 }
@@ -56,6 +59,11 @@ def write_checked(checked: CheckResult) -> None:
     for line in describe_findings(checked.findings, shown=SHOWN_PER_CODE, more=more):
         write(line)
     write(count_findings(checked.findings))
+
+
+def write_probe(probe: Probe) -> None:
+    """Say what looks odd in the data set."""
+    write(f"probe: {count_warnings(probe)}")
 
 
 def write_split(split: Split) -> None:

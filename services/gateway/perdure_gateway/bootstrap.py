@@ -21,11 +21,13 @@ from perdure.runtime.host import Host, Service
 from perdure.runtime.waiting import first_of
 from perdure_gateway import (
     audit,
+    blobs,
     datasets,
     dead_letters,
     health,
     logs,
     models,
+    probes,
     problems,
     reconcile,
     relay,
@@ -47,11 +49,13 @@ _logger = logging.getLogger(__name__)
 
 ROUTERS = (
     uploads,
+    blobs,
     tasks,
     logs,
     results,
     stream,
     datasets,
+    probes,
     models,
     audit,
     dead_letters,
@@ -124,6 +128,7 @@ def build_app(
         allowed_hosts=settings.allowed_hosts,
         max_body_bytes=settings.max_body_bytes,
         max_upload_bytes=settings.max_upload_bytes,
+        max_blob_bytes=settings.max_blob_bytes,
     )
     app.add_middleware(Answering)
     problems.install(app)

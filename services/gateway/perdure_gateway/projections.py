@@ -24,7 +24,13 @@ def fold_task(body: Body | None, event: RecordedEvent) -> Body:
 
 
 def fold_dataset(body: Body | None, event: RecordedEvent) -> Body:
-    """A data set version. Imported again, it keeps the name and time of the first import."""
+    """A data set version. Imported again, it keeps the name and time of the first import; `probe`
+    is that of the newest.
+    """
+    if isinstance(event.data, events_pb2.DatasetProbed):
+        probe = to_plain(event.data)
+        del probe["version"]
+        return {**(body or {}), "probe": probe}
     return {**to_plain(event.data), "imported_at": event.time} if body is None else body
 
 
@@ -64,8 +70,8 @@ def _key(prefix: str, event: RecordedEvent) -> str | None:
 
 def _dataset_key(event: RecordedEvent) -> str | None:
     # A rejection says nothing about a version: there is none.
-    imported = isinstance(event.data, events_pb2.DatasetImported)
-    return _key(dataset_stream(""), event) if imported else None
+    is_of_version = isinstance(event.data, events_pb2.DatasetImported | events_pb2.DatasetProbed)
+    return _key(dataset_stream(""), event) if is_of_version else None
 
 
 PROJECTIONS: Final[dict[str, Fold]] = {

@@ -341,6 +341,9 @@ def _facts(report: work_pb2.Report) -> tuple[SideFact, ...]:
         case "rejected":
             rejected = report.findings.rejected
             facts.append(SideFact(rejected_stream(report.task_id), rejected))
+    if report.findings.HasField("probed"):
+        probed = report.findings.probed
+        facts.append(SideFact(dataset_stream(probed.version), probed))
     model = report.model
     stream = model_stream(model.model_id)
     names = ("exported", "verified", "evaluated", "registered", "rejected")

@@ -198,7 +198,7 @@ def test_a_single_content_cannot_be_trained_and_validated_on(tmp_path):
 def test_an_unsafe_archive_is_a_finding(tmp_path):
     result = check(write_zip(tmp_path / "set.zip", {"../x": b""}))
 
-    assert found(result) == [("archive.path-escape", "error", "set.zip")]
+    assert found(result) == [("archive.path-escape", "error", "../x")]
     assert result.manifest is None
 
 

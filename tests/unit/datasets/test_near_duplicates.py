@@ -1,4 +1,5 @@
 import io
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -91,11 +92,11 @@ def test_frames_of_a_fixed_camera_differ_by_what_is_in_them():
 @pytest.mark.parametrize("bits", range(5))
 def test_every_pair_within_the_distance_is_a_candidate(bits):
     rng = np.random.default_rng(bits)
-    thumbnail = look(scene(1)).thumbnail
+    seen = look(scene(1))
     for _ in range(200):
         phash = int(rng.integers(2**63))
         flipped = sum(1 << int(bit) for bit in rng.choice(64, bits, replace=False))
-        looks = {"a": Appearance(phash, thumbnail), "b": Appearance(phash ^ flipped, thumbnail)}
+        looks = {"a": replace(seen, phash=phash), "b": replace(seen, phash=phash ^ flipped)}
         assert near_duplicates(looks, {"a": "a", "b": "b"}) == (NearDuplicate("a", "b", bits),)
 
 

@@ -11,9 +11,14 @@ from PIL import Image
 
 from perdure.datasets.cache import LocalDataset, LocalImage
 from perdure.datasets.imaging import decode, probe
+from perdure.detection.deployment import Deployment
+from perdure.detection.onnx_session import OnnxDetector
 from perdure.detection.pipeline import preprocess
 from perdure.training.config import TrainConfig
 from perdure.training.validation import ValidationSet
+from perdure_publisher.evaluating import evaluate
+from perdure_publisher.preview import draw_preview
+from perdure_publisher.verifying import verify
 
 SIZE_PX = 64
 
@@ -72,20 +77,65 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_the_same_file_gives_the_same_tensor(tmp_path, name):
-    path = tmp_path / name
+def local_image(folder, name: str) -> LocalImage:
+    path = folder / name
     path.write_bytes(FILES[name])
     info = probe(path)
-    image = LocalImage(path, name, info.width, info.height, ())
-    data = LocalDataset(tmp_path, "v", "s", ("bird",), (), (image,))
-    config = TrainConfig(imgsz=SIZE_PX, batch=1)
+    return LocalImage(path, name, info.width, info.height, ())
 
-    pixels, _truths = next(iter(ValidationSet(data, config, workers=0)))
-    trainer = pixels.to(torch.float32) / 255  # as validate() does
+
+def trained_on(folder, image: LocalImage) -> np.ndarray:
+    data = LocalDataset(folder, "v", "s", ("bird",), (), (image,))
+    pixels, _truths = next(
+        iter(ValidationSet(data, TrainConfig(imgsz=SIZE_PX, batch=1), workers=0))
+    )
+    return (pixels.to(torch.float32) / 255).numpy()  # as validate() does
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_same_file_gives_the_same_tensor(tmp_path, name):
+    image = local_image(tmp_path, name)
+
+    trainer = trained_on(tmp_path, image)
     # The publisher's checks, serving and the SDK's session all call this.
-    served = preprocess(decode(path), SIZE_PX).tensor
+    served = preprocess(decode(image.path), SIZE_PX).tensor
 
     assert trainer.shape == (1, 3, SIZE_PX, SIZE_PX)
-    assert np.array_equal(trainer[0].numpy(), served)
+    assert np.array_equal(trainer[0], served)
     assert served.std() > 0.01  # it is a picture
+
+
+class Network(torch.nn.Module):
+    """Stands for the model in PyTorch and in ONNX Runtime: finds nothing, keeps its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[np.ndarray] = []
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        self.given.append(batch.numpy().copy())
+        return torch.zeros(1, 5, 8)
+
+    def run(self, _names, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+        self.given.append(feed["images"].copy())
+        return [np.zeros((1, 5, 8), np.float32)]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_all_of_publishing_gives_the_model_what_training_gave_it(tmp_path, monkeypatch, name):
+    # It reads the output before the last layer; ours has no layers.
+    monkeypatch.setattr("perdure_publisher.verifying.raw_output", Network.__call__)
+    image = local_image(tmp_path, name)
+    network = Network()
+    deployment = Deployment(image_size=SIZE_PX, stride=32, opset=17, classes=("bird",))
+    detector = OnnxDetector(deployment=deployment, _session=network)
+
+    verify(network, detector, [image], lambda _: None)  # through both of the runtimes
+    evaluate(detector, [image], lambda _: None)
+    draw_preview(detector, [image])
+    detector.detect(decode(image.path))  # as a program that uses the model does
+
+    assert len(network.given) == 5
+    expected = trained_on(tmp_path, image)
+    assert all(given.dtype == np.float32 for given in network.given)
+    assert all(np.array_equal(given, expected) for given in network.given)

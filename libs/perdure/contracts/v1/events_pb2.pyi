@@ -280,6 +280,18 @@ class DatasetRejected(_message.Message):
     first_findings: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, name: _Optional[str] = ..., errors: _Optional[int] = ..., warnings: _Optional[int] = ..., findings: _Optional[_Union[Blob, _Mapping]] = ..., first_findings: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class DatasetProbed(_message.Message):
+    __slots__ = ("version", "probe", "report", "warnings")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    probe: Blob
+    report: Blob
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[str] = ..., probe: _Optional[_Union[Blob, _Mapping]] = ..., report: _Optional[_Union[Blob, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class ModelExported(_message.Message):
     __slots__ = ("model_id", "task_id", "onnx", "opset", "input_shape")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]

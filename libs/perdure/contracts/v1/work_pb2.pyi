@@ -128,12 +128,14 @@ class ReportsRecorded(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., incarnation: _Optional[str] = ..., seq: _Optional[int] = ...) -> None: ...
 
 class Findings(_message.Message):
-    __slots__ = ("imported", "rejected")
+    __slots__ = ("imported", "rejected", "probed")
     IMPORTED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
+    PROBED_FIELD_NUMBER: _ClassVar[int]
     imported: _events_pb2.DatasetImported
     rejected: _events_pb2.DatasetRejected
-    def __init__(self, imported: _Optional[_Union[_events_pb2.DatasetImported, _Mapping]] = ..., rejected: _Optional[_Union[_events_pb2.DatasetRejected, _Mapping]] = ...) -> None: ...
+    probed: _events_pb2.DatasetProbed
+    def __init__(self, imported: _Optional[_Union[_events_pb2.DatasetImported, _Mapping]] = ..., rejected: _Optional[_Union[_events_pb2.DatasetRejected, _Mapping]] = ..., probed: _Optional[_Union[_events_pb2.DatasetProbed, _Mapping]] = ...) -> None: ...
 
 class ModelFacts(_message.Message):
     __slots__ = ("model_id", "exported", "verified", "evaluated", "registered", "rejected")
