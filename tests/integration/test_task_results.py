@@ -103,6 +103,30 @@ def test_a_refused_data_set_answers_with_its_first_findings(server, client, perd
     assert (as_json["task_id"], len(as_json["findings"])) == (task_id, FAULTS)
 
 
+def test_who_waits_for_a_refused_data_set_is_told_all_kinds_of_findings(
+    server, client, perdure, tmp_path
+):
+    task_id = submitted(client, tmp_path / "sent")
+    refused(server, task_id, tmp_path / "bad")
+    ran = perdure("task", "watch", task_id)
+    assert ran.code == 1
+    lines = ran.err.splitlines()
+    assert f"error label.class-out-of-range ({FAULTS}):" in ran.err
+    assert f"and {FAULTS - 10} more (all of them: perdure dataset findings {task_id}" in ran.err
+    assert f"{FAULTS} errors" in lines
+    assert lines[-1] == f"its log: perdure task logs {task_id}"
+
+
+def test_findings_that_are_damaged_do_not_hide_the_failure(server, client, perdure, tmp_path):
+    task_id = submitted(client, tmp_path / "sent")
+    refused(server, task_id, tmp_path / "bad")
+    server.world.store.put_bytes("datasets/findings/x.json", b"{")
+    ran = perdure("task", "watch", task_id)
+    assert ran.code == 1
+    assert "dataset_invalid" in ran.err
+    assert "its findings could not be fetched" in ran.err
+
+
 def test_a_task_that_runs_or_failed_otherwise_has_no_result(server, client, tmp_path):
     task_id = submitted(client, tmp_path / "sent")
     url = f"{server.url}/v1/tasks/{task_id}/result"

@@ -11,10 +11,12 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from perdure.cli.dataset_findings import complain_findings
 from perdure.cli.events import watched_line
 from perdure.cli.exit_codes import ExitCode
 from perdure.cli.output import SHORT_ID, complain_line, console, duration, number, say, text
 from perdure.client import Client, Task, Update
+from perdure.domain.failures import Failure
 
 SHOWN_EPOCHS: Final = 8
 REFRESHES_PER_S: Final = 4
@@ -157,6 +159,8 @@ def complain_failed(task: Task) -> None:
     for line in task.why_no_result.splitlines():
         complain_line(line)
     if task.failure is not None:
+        if task.failure["failure"] == Failure.DATASET_INVALID:
+            complain_findings(task.id)
         complain_line(f"its log: perdure task logs {task.id}")
 
 
