@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# What Perdure is measured against and must not share an environment with.
+PEERS := .venv-peers
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .PHONY: help setup setup-servers demo up stack compose-env compose-up compose-smoke test explore lint format proto bench lock clean
@@ -59,16 +61,21 @@ format: setup ## Put the code into the project's format
 proto: setup ## Generate libs/perdure/contracts from proto/
 	$(BIN)/python infra/generate_contracts.py
 
-bench: setup setup-servers ## Measure, and print JSON lines
+bench: setup setup-servers $(PEERS)/.ready ## Measure, and print JSON lines
 	$(BIN)/python -m tests.bench.bench_eventlog
 	$(BIN)/python -m tests.bench.bench_eventsourcing
 	$(BIN)/python -m tests.bench.bench_messaging
 	$(BIN)/python -m tests.bench.bench_datasets
 	$(BIN)/python -m tests.bench.bench_training
 
+$(PEERS)/.ready: tests/bench/peers.txt
+	$(PYTHON) -m venv --clear $(PEERS)
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r $<
+	@touch $@
+
 lock: ## Write requirements.lock anew from pyproject.toml (needs network)
 	PYTHON=$(PYTHON) bash infra/lock.sh
 
 clean: ## Remove what make, the demo and the stack have made
-	rm -rf $(VENV) perdure-demo perdure-stack build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) perdure-demo perdure-stack build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,14 +1,15 @@
 """How fast a data set is checked, and the memory that takes; one JSON line each.
 
 The limit is strict decoding of the same files on as many threads: a check decodes every image, and
-should cost little more. The peer is Ultralytics' own scan of images and labels, which does not
-decode them.
+should cost little more. The peers are Ultralytics' own scan of images and labels, and Datumaro's
+import; neither decodes an image, looks for duplicates, or hashes anything.
 """
 
 import json
 import multiprocessing
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,8 +23,10 @@ import simplejpeg
 
 IMAGES = int(os.environ.get("BENCH_IMAGES", "5000"))
 WIDTH, HEIGHT = 1280, 720
+BOXES_PER_IMAGE = 5
 BOXES = 200_000
 TURNS = 3
+PEERS = Path(__file__).parents[2] / ".venv-peers/bin/python"  # made by `make bench`
 SEED = 7
 
 
@@ -53,7 +56,7 @@ def write_images(folder: Path) -> None:
         pixels = np.clip(soft + np.roll(noise, number, axis=1), 0, 255).astype(np.uint8)
         data = simplejpeg.encode_jpeg(pixels, quality=90)
         (folder / f"images/{number:05}.jpg").write_bytes(data)
-        rows = rng.random((5, 4)) * [0.5, 0.5, 0.2, 0.2] + [0.25, 0.25, 0.05, 0.05]
+        rows = rng.random((BOXES_PER_IMAGE, 4)) * [0.5, 0.5, 0.2, 0.2] + [0.25, 0.25, 0.05, 0.05]
         text = "".join(f"{number % 3} {x:.6f} {y:.6f} {w:.6f} {h:.6f}\n" for x, y, w, h in rows)
         (folder / f"labels/{number:05}.txt").write_text(text)
 
@@ -94,6 +97,12 @@ def scan_all(folder: Path) -> None:
     with ThreadPool(os.cpu_count()) as pool:
         found = list(pool.imap(verify_image_label, jobs))
     assert sum(bool(row[0]) for row in found) == IMAGES, found[0]
+
+
+def seconds_of_datumaro(folder: Path) -> float:
+    script = Path(__file__).with_name("datumaro_import.py")
+    command = [PEERS, script, folder, str(IMAGES), str(IMAGES * BOXES_PER_IMAGE)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def coco_of_many_boxes(folder: Path) -> Path:
@@ -156,10 +165,12 @@ def main() -> None:
             "strict decoding alone",
             IMAGES / decoding,
         )
-        scanning = seconds(lambda: scan_all(folder))
-        figure(
-            "check and hash", IMAGES / checking, "images/s", "Ultralytics' scan", IMAGES / scanning
-        )
+        peers = {
+            "Ultralytics' scan": seconds(lambda: scan_all(folder)),
+            "Datumaro's import": seconds_of_datumaro(folder),
+        }
+        for peer, took in peers.items():
+            figure("check and hash", IMAGES / checking, "images/s", peer, IMAGES / took)
         many = coco_of_many_boxes(Path(temporary, "coco"))
         figure("peak memory, 200k boxes", peak_of(many), "MiB", "imports alone", peak_of(None))
 
