@@ -46,7 +46,7 @@ test: setup setup-servers ## Run all tests
 	$(BIN)/pytest $(TESTS)
 
 explore: setup ## Try the properties of the unit tests on thousands of new examples
-	PERDURE_TEST_EXAMPLES=explore $(BIN)/pytest -m hypothesis --timeout 3600 tests/unit
+	$(BIN)/pytest -m hypothesis --hypothesis-profile explore --timeout 3600 tests/unit
 
 lint: setup ## Check style, types and layers
 	$(BIN)/ruff check .

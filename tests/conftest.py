@@ -16,7 +16,7 @@ pytest.register_assert_rewrite("tests.builders")
 # for with `make explore`.
 hypothesis.settings.register_profile("perdure", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=2_000)
-hypothesis.settings.load_profile(os.environ.get("PERDURE_TEST_EXAMPLES", "perdure"))
+hypothesis.settings.load_profile("perdure")
 
 # Ultralytics reads these once, on import, and then writes a settings file: not into anyone's home.
 os.environ["YOLO_OFFLINE"] = "true"
