@@ -13,6 +13,8 @@ VARIABLE: Final = "PERDURE_CRASH_AT"
 
 POINTS: Final = frozenset(
     {
+        "cache.built",
+        "cache.copied",
         "consumer.handled",
         "gateway.appended",
         "keeper.recorded",

@@ -22,6 +22,7 @@ SETTINGS: Final = frozenset(
     {
         "PERDURE_ALLOWED_HOSTS",
         "PERDURE_BUS_URL",
+        "PERDURE_CACHE_MAX_BYTES",
         "PERDURE_CAPACITY",
         "PERDURE_DATA_DIR",  # of commands as well: the folder of `perdure up`
         "PERDURE_DRAIN_S",

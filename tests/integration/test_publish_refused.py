@@ -107,6 +107,16 @@ def test_a_split_without_validation_images_is_refused(world, tmp_path):
     assert caught.value.failure == "dataset_invalid"
 
 
+def test_a_data_set_without_room_is_a_full_disk(world, tmp_path):
+    cache_root = str(tmp_path / "cache")
+    full = attempt(world, tmp_path, cache_root=cache_root, cache_max_bytes=1)
+
+    with pytest.raises(AttemptError, match="PERDURE_CACHE_MAX_BYTES") as caught:
+        full.publication.run()
+
+    assert caught.value.failure == "disk_full"
+
+
 def test_a_job_with_a_missing_field_is_named():
     with pytest.raises(AttemptError, match=r"job\.json is wrong at dataset_version"):
         read_job(

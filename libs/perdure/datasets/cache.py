@@ -2,41 +2,58 @@
 
     <root>/<version>-<first 16 of split_id>/
         images/train/...  images/val/...      the images' original bytes
-        labels/train/...  labels/val/...      YOLO rows, one file for each image
         manifest.json     split.json          canonical texts; the folder is named by their digests
 
-A folder of this name is whole: it is filled under another name and renamed. One that was damaged
-later is noticed and built again.
+A folder of this name is whole when it appears, and each file in it is only ever replaced in one
+step. `materialise` compares all of them with their digests; `cache_room` says what is kept.
 """
 
-import fcntl
+import logging
 import shutil
-import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Final
+from stat import S_ISREG
+from typing import Final, TypeVar
 
-from perdure.artifacts.files import make_folder, publish_folder
-from perdure.artifacts.hashing import digest_bytes
+from perdure import crash_points
+from perdure.artifacts.files import make_folder, write_text
+from perdure.artifacts.hashing import digest_bytes, digest_file
 from perdure.artifacts.port import ObjectStore
 from perdure.datasets.annotation import Box
+from perdure.datasets.cache_room import (
+    Pin,
+    being_built,
+    building_folder,
+    default_max_bytes,
+    evict,
+    make_room,
+    on_disk,
+    pin,
+    pinned_folder,
+    publish,
+)
 from perdure.datasets.manifest import Manifest, ManifestImage, parse_manifest
 from perdure.datasets.snapshot import TRANSFER_THREADS, blob_key, load_manifest, load_split
 from perdure.datasets.split import Split, parse_split
-from perdure.errors import DamagedObject, Unavailable
+from perdure.domain.failures import Failure, is_disk_full
+from perdure.errors import AttemptError, DamagedObject
 
 _MANIFEST: Final = "manifest.json"
 _SPLIT: Final = "split.json"
+_FOLDERS: Final = ("images", "images/train", "images/val")
 _SPLIT_DIGITS: Final = 16
-# Another process may be copying a large data set. Its lock ends with it: this bounds a hang.
-_LOCK_TIMEOUT_S: Final = 3600.0
-_LOCK_POLL_S: Final = 0.2
+_NAMED_FILES: Final = 5  # in a line of the log; the rest is a number
+
+log = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 # Called with the images that are done and their number; (0, n) while another process does the work.
+# Files that have to be fetched again are counted from the beginning.
 Progress = Callable[[int, int], None]
 
 
@@ -53,7 +70,7 @@ class LocalImage:
 
 @dataclass(frozen=True)
 class LocalDataset:
-    """A data set version with its split, on this machine."""
+    """A data set version with its split, on this machine. While it lives, its files stay."""
 
     root: Path
     version: str
@@ -61,6 +78,7 @@ class LocalDataset:
     classes: tuple[str, ...]
     train: tuple[LocalImage, ...]
     val: tuple[LocalImage, ...]
+    pin: Pin | None = field(default=None, compare=False, repr=False)
 
 
 def materialise(
@@ -69,42 +87,222 @@ def materialise(
     split_id: str,
     root: Path,
     progress: Progress | None = None,
+    *,
+    max_bytes: int | None = None,
 ) -> LocalDataset:
-    """The data set in a folder under `root`, copied and checked when it is not there yet.
+    """The data set in a folder under `root`, whole: what is missing or damaged is fetched.
+
+    All data sets under `root` take up no more than `max_bytes` (a share of the disk by default):
+    those that were used least recently go, and none that is in use.
 
     Any number of processes may call this at once; one of them does the work. Raises NotFound,
-    DamagedObject or StoreUnavailable for the store, and OSError for the local disk.
+    DamagedObject or StoreUnavailable for the store, OSError for the local disk, and AttemptError
+    of the class disk_full when there is no room.
     """
     target = root / f"{version}-{split_id[:_SPLIT_DIGITS]}"
-    if found := _load_whole(target):
+    report = progress or _silent
+    if found := _load_whole(target, report):
         return found
     manifest, split = load_manifest(store, version), load_split(store, split_id)
     if split.version != version:
         raise DamagedObject(
             f"split {split_id} belongs to data set version {split.version}, not to {version}"
         )
-    report = progress or _silent
     make_folder(root)
-    with _locked(root / f".{target.name}.lock", lambda: report(0, len(manifest.images))):
-        if found := _load_whole(target):
-            return found  # another process was faster
-        _remove(target)
-        building = root / f".{target.name}.building"
-        shutil.rmtree(building, ignore_errors=True)  # left by a process that was killed
-        try:
-            _build(store, manifest, split, building, report)
-            publish_folder(building, target)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
-        return load_local(target)
+    limit_bytes = default_max_bytes(root) if max_bytes is None else max_bytes
+    filling = _Filling(store, manifest, split, root, limit_bytes, report)
+    with being_built(target, lambda: report(0, len(manifest.images))):
+        if pinned := pin(target):
+            filling.mend(target)
+        else:
+            pinned = filling.build(target)
+    return _local_dataset(target, manifest, split, pinned)
 
 
 def load_local(folder: Path) -> LocalDataset:
-    """Read a folder that `materialise` made.
+    """Read a folder that `materialise` has just checked in this process or its parent.
 
     The manifest and the split are compared with the folder's name, every file with its size. Raises
     DamagedObject when something is missing or differs, and names it.
     """
+    pinned, manifest, split = _opened(folder)
+    for path, image in _files(folder, manifest, split):
+        if not _has_size(path, image):
+            raise _damaged(path)
+    return _local_dataset(folder, manifest, split, pinned)
+
+
+def _load_whole(folder: Path, report: Progress) -> LocalDataset | None:
+    """The folder, every file of it read and compared; None when it is not there or damaged."""
+    try:
+        pinned, manifest, split = _opened(folder)
+    except (DamagedObject, OSError):  # a folder in place of a file is damage too
+        return None
+    files = _files(folder, manifest, split)
+    with closing(_in_threads(_is_whole, files)) as results:
+        for done, whole in enumerate(results, start=1):
+            report(done, len(files))
+            if not whole:
+                return None
+    return _local_dataset(folder, manifest, split, pinned)
+
+
+@dataclass(frozen=True)
+class _Filling:
+    """Gets a folder to hold all that belongs to a data set. The caller holds its lock."""
+
+    store: ObjectStore
+    manifest: Manifest
+    split: Split
+    root: Path
+    max_bytes: int
+    report: Progress
+
+    def mend(self, target: Path) -> None:
+        """Fetch what is damaged or missing in an entry, and nothing else."""
+        fetched = self._filled(target)
+        if fetched:
+            named = ", ".join(fetched[:_NAMED_FILES])
+            log.warning(
+                "data set %s: %d of %d files in the cache were damaged or missing and have been "
+                "fetched again (%s%s); look for a disk that fails under %s",
+                self.manifest.version[:12],
+                len(fetched),
+                len(_files(target, self.manifest, self.split)) + len((_MANIFEST, _SPLIT)),
+                named,
+                ", ..." if len(fetched) > _NAMED_FILES else "",
+                self.root,
+            )
+
+    def build(self, target: Path) -> Pin:
+        """Make the entry, from what an earlier builder has left if there is any; gives its pin."""
+        building = building_folder(target)
+        if not building.is_dir():
+            building.unlink(missing_ok=True)
+        pinned = pinned_folder(building)
+        try:
+            self._filled(building, reserved_for=building)
+            crash_points.reached("cache.built")
+            publish(building, target)
+        except BaseException as error:
+            pinned.release()
+            if isinstance(error, AttemptError):  # no room: what nobody can finish takes up none
+                evict(building)
+            raise
+        return pinned
+
+    def _filled(self, folder: Path, *, reserved_for: Path | None = None) -> list[str]:
+        """Fetch what is not whole, once there is room; gives the names of it."""
+        for stray in folder.rglob(".*.tmp"):  # half written by a process that was killed
+            stray.unlink(missing_ok=True)
+        for name in _FOLDERS:
+            if not (folder / name).is_dir():
+                (folder / name).unlink(missing_ok=True)
+                (folder / name).mkdir()
+        needed_bytes = self._needed_bytes(folder)
+        if needed_bytes and not make_room(
+            self.root, self.max_bytes, needed_bytes, building=reserved_for
+        ):
+            raise self._no_room(needed_bytes)
+        try:
+            return self._complete(folder)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+        # Others write to this disk as well. What is needed now is worth more than what may be.
+        make_room(self.root, 0)
+        try:
+            return self._complete(folder)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            raise self._no_room(self._needed_bytes(folder), full=True) from error
+
+    def _complete(self, folder: Path) -> list[str]:
+        files = _files(folder, self.manifest, self.split)
+        fetched: list[str] = []
+        with closing(_in_threads(self._fetched, files)) as results:
+            for done, ((_, image), was_fetched) in enumerate(zip(files, results, strict=True), 1):
+                if was_fetched:
+                    crash_points.reached("cache.copied")
+                    fetched.append(image.path)
+                self.report(done, len(files))
+        for name, text in ((_MANIFEST, self.manifest.text), (_SPLIT, self.split.text)):
+            path = folder / name
+            if _text_at(path) != text:
+                _clear_folder(path)
+                write_text(path, text)
+                fetched.append(name)
+        return fetched
+
+    def _fetched(self, file: tuple[Path, ManifestImage]) -> bool:
+        """Whether a file had to be fetched; it is whole now, and on disk."""
+        if _is_whole(file):
+            return False
+        path, image = file
+        _clear_folder(path)
+        self.store.get_file(blob_key(image.digest), path, digest=image.digest)
+        return True
+
+    def _needed_bytes(self, folder: Path) -> int:
+        sizes = [
+            image.size_bytes
+            for path, image in _files(folder, self.manifest, self.split)
+            if not _has_size(path, image)
+        ]
+        for name, text in ((_MANIFEST, self.manifest.text), (_SPLIT, self.split.text)):
+            if not (folder / name).is_file():
+                sizes.append(len(text.encode()))
+        return sum(map(on_disk, sizes))
+
+    def _no_room(self, needed_bytes: int, *, full: bool = False) -> AttemptError:
+        free_bytes = shutil.disk_usage(self.root).free
+        if full or needed_bytes > free_bytes:
+            why = f"the disk has {_megabytes(free_bytes)} free. Free some space there"
+        else:
+            why = (
+                f"the cache may hold {_megabytes(self.max_bytes)}, with what other attempts use. "
+                "Raise PERDURE_CACHE_MAX_BYTES, or wait for them to end"
+            )
+        return AttemptError(
+            Failure.DISK_FULL,
+            f"data set {self.manifest.version[:12]} needs {_megabytes(needed_bytes)} more in "
+            f"{self.root}, and {why}",
+        )
+
+
+def _in_threads(
+    call: Callable[[Item], Result], items: Sequence[Item]
+) -> Generator[Result, None, None]:
+    """What `call` gives for each item, in order. Close it: what has not begun is given up."""
+    with ThreadPoolExecutor(TRANSFER_THREADS, thread_name_prefix="cache") as pool:
+        try:
+            yield from pool.map(call, items)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _local_dataset(folder: Path, manifest: Manifest, split: Split, pinned: Pin) -> LocalDataset:
+    images = [
+        LocalImage(path, image.path, image.width, image.height, image.boxes)
+        for path, image in _files(folder, manifest, split)
+    ]
+    return LocalDataset(
+        root=folder,
+        version=manifest.version,
+        split_id=split.split_id,
+        classes=manifest.classes,
+        train=tuple(images[: len(split.train)]),
+        val=tuple(images[len(split.train) :]),
+        pin=pinned,
+    )
+
+
+def _opened(folder: Path) -> tuple[Pin, Manifest, Split]:
+    """An entry, pinned, with its texts. Raises DamagedObject."""
+    pinned = pin(folder)
+    if pinned is None:
+        raise _damaged(folder)
     version, _, split_digits = folder.name.partition("-")
     manifest = parse_manifest(_read(folder / _MANIFEST), version)
     split_text = _read(folder / _SPLIT)
@@ -112,130 +310,71 @@ def load_local(folder: Path) -> LocalDataset:
     split = parse_split(split_text, split_id)
     if split.version != version or split_id[:_SPLIT_DIGITS] != split_digits:
         raise _damaged(folder / _SPLIT)
+    return pinned, manifest, split
+
+
+def _files(folder: Path, manifest: Manifest, split: Split) -> list[tuple[Path, ManifestImage]]:
+    """Where each image lies: those to train with, then those to validate with."""
     by_path = {image.path: image for image in manifest.images}
-    return LocalDataset(
-        root=folder,
-        version=version,
-        split_id=split_id,
-        classes=manifest.classes,
-        train=tuple(_local_image(folder, by_path[path], "train") for path in split.train),
-        val=tuple(_local_image(folder, by_path[path], "val") for path in split.val),
-    )
-
-
-def _load_whole(folder: Path) -> LocalDataset | None:
-    """The folder, or None when it is not there or damaged and has to be built."""
-    try:
-        return load_local(folder)
-    except (DamagedObject, OSError):  # a folder in place of a file is damage too
-        return None
-
-
-def _local_image(folder: Path, image: ManifestImage, split: str) -> LocalImage:
-    path = _image_path(folder, image, split)
-    _expect_size(path, image.size_bytes)
-    _expect_size(_label_path(folder, image, split), len(_rows(image)))
-    return LocalImage(path, image.path, image.width, image.height, image.boxes)
-
-
-def _build(
-    store: ObjectStore, manifest: Manifest, split: Split, target: Path, report: Progress
-) -> None:
-    by_path = {image.path: image for image in manifest.images}
-    work = [(by_path[path], "train") for path in split.train]
-    work += [(by_path[path], "val") for path in split.val]
-    for kind in ("images", "labels"):
-        for side in ("train", "val"):
-            (target / kind / side).mkdir(parents=True)
-
-    def copy(item: tuple[ManifestImage, str]) -> None:
-        image, side = item
-        path = _image_path(target, image, side)
-        store.get_file(blob_key(image.digest), path, digest=image.digest)
-        _label_path(target, image, side).write_bytes(_rows(image))
-
-    with ThreadPoolExecutor(TRANSFER_THREADS, thread_name_prefix="copy") as pool:
-        try:
-            for done, _ in enumerate(pool.map(copy, work), start=1):
-                report(done, len(work))
-        finally:
-            pool.shutdown(cancel_futures=True)
-    (target / _MANIFEST).write_text(manifest.text, encoding="utf-8")
-    (target / _SPLIT).write_text(split.text, encoding="utf-8")
+    sides = ((split.train, "train"), (split.val, "val"))
+    return [
+        (_image_path(folder, by_path[path], side), by_path[path])
+        for paths, side in sides
+        for path in paths
+    ]
 
 
 def _image_path(folder: Path, image: ManifestImage, side: str) -> Path:
     # Names in the data set may clash once their folders are gone, or be longer than the disk takes.
-    suffix = PurePosixPath(image.path).suffix.lower()
-    return folder / "images" / side / f"{_stem(image)}{suffix}"
+    stem = digest_bytes(image.path.encode())[:24]
+    return folder / "images" / side / f"{stem}{PurePosixPath(image.path).suffix.lower()}"
 
 
-def _label_path(folder: Path, image: ManifestImage, side: str) -> Path:
-    return folder / "labels" / side / f"{_stem(image)}.txt"
-
-
-def _stem(image: ManifestImage) -> str:
-    return digest_bytes(image.path.encode())[:24]
-
-
-def _rows(image: ManifestImage) -> bytes:
-    """The boxes as YOLO rows; Python's shortest form of a number reads back as the same number."""
-    return "".join(f"{' '.join(map(repr, box))}\n" for box in image.boxes).encode()
-
-
-def _expect_size(path: Path, size_bytes: int) -> None:
+def _has_size(path: Path, image: ManifestImage) -> bool:
     try:
-        whole = path.stat().st_size == size_bytes
-    except FileNotFoundError:
-        whole = False
-    if not whole:
-        raise _damaged(path)
+        found = path.stat()
+    except OSError:
+        return False
+    return S_ISREG(found.st_mode) and found.st_size == image.size_bytes
+
+
+def _is_whole(file: tuple[Path, ManifestImage]) -> bool:
+    path, image = file
+    try:
+        return _has_size(path, image) and digest_file(path) == image.digest
+    except OSError:  # a sector that cannot be read: what is fetched is written elsewhere
+        return False
+
+
+def _text_at(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (FileNotFoundError, UnicodeDecodeError) as error:
-        raise _damaged(path) from error
+    text = _text_at(path)
+    if text is None:
+        raise _damaged(path)
+    return text
+
+
+def _clear_folder(path: Path) -> None:
+    """Take away a folder that lies where a file belongs."""
+    if path.is_dir():
+        shutil.rmtree(path)
 
 
 def _damaged(path: Path) -> DamagedObject:
     return DamagedObject(
-        f"{path} is missing or has changed since it was copied from the object store: "
-        "remove its data set's folder from the cache, and it is copied again"
+        f"{path} is missing or has changed since it was checked: submit the task again, and it is "
+        "fetched from the object store"
     )
 
 
-def _remove(folder: Path) -> None:
-    """Take a damaged folder, if there is one, out of the way in one step, then delete it."""
-    if not folder.exists():
-        return
-    aside = folder.with_name(f".{uuid.uuid4().hex}.damaged")
-    folder.rename(aside)
-    if aside.is_dir():
-        shutil.rmtree(aside, ignore_errors=True)
-    else:
-        aside.unlink()
-
-
-@contextmanager
-def _locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold a lock that the kernel releases when this process ends, however it ends."""
-    deadline = time.monotonic() + _LOCK_TIMEOUT_S
-    with path.open("wb") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise Unavailable(
-                        f"another process has held {path} for {_LOCK_TIMEOUT_S:.0f} s: "
-                        "look whether it hangs"
-                    ) from error
-            waiting()
-            time.sleep(_LOCK_POLL_S)
-        yield
+def _megabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.1f} MB"
 
 
 def _silent(_done: int, _total: int) -> None:

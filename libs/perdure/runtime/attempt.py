@@ -19,7 +19,8 @@ from perdure.artifacts.port import ObjectStore
 from perdure.attempts.spool import Spool
 from perdure.attempts.supervisor import STOP_GRACE_S, Child, ChildCommand, Line, Outcome
 from perdure.contracts.v1 import events_pb2, work_pb2
-from perdure.errors import Damaged, StoreDenied, StoreUnavailable
+from perdure.domain.failures import failure_of
+from perdure.errors import AttemptError, Damaged, StoreDenied, StoreUnavailable
 from perdure.messaging.port import Bus
 from perdure.runtime.clock import Clock, NewId
 from perdure.runtime.report_file import ReportFile
@@ -57,7 +58,8 @@ class Craft:
     `job` prepares the folder and gives the child's job (blocking); it calls its last argument
     between steps, which raises when the attempt is to stop. `result` turns the child's
     result into the report of success (blocking). `checkpoint` takes care of a checkpoint that the
-    child has written. A child that `uses_store` is given the keys to the object store.
+    child has written. A child that `uses_store` is given the keys to the object store. `ended`
+    lets go of what `job` has taken for the attempt, however it ended (blocking).
     """
 
     module: str
@@ -65,6 +67,7 @@ class Craft:
     result: Callable[[work_pb2.Assignment, Mapping[str, Any]], events_pb2.AttemptSucceeded]
     checkpoint: OnCheckpoint | None = None
     uses_store: bool = False
+    ended: Callable[[work_pb2.Assignment], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,9 @@ class _Attempt:
     async def run(self) -> Ending:
         async with contextlib.AsyncExitStack() as at_end:
             at_end.push_async_callback(asyncio.to_thread, self._remove_folder)
+            if self._craft.ended is not None:
+                assignment = self._context.assignment
+                at_end.push_async_callback(asyncio.to_thread, self._craft.ended, assignment)
             for spool in (self._log, self._metrics):
                 spool.start()
                 at_end.push_async_callback(spool.close)
@@ -148,6 +154,10 @@ class _Attempt:
             )
         except AskedToStop as asked:
             return failed_ending(asked.request.failure, asked.request.detail)
+        except AttemptError as error:
+            log.warning("not begun: %s", error, extra={"task": assignment.task_id})
+            self._log_end(error.failure, error.message)
+            return failed_ending(failure_of(error.failure), error.message)
         child = await Child.start(
             ChildCommand(
                 self._craft.module,
@@ -201,11 +211,14 @@ class _Attempt:
                 raise Damaged(f"the result of {module} cannot be read: {error}") from error
             return Ending(success, findings, model)
         assert outcome.failure is not None
-        self._log.write(f"[attempt ended: {outcome.failure}: {outcome.detail}]\n".encode())
+        self._log_end(outcome.failure, outcome.detail)
         failed = events_pb2.AttemptFailed(
             failure=outcome.failure, detail=outcome.detail, exit_code=outcome.exit_code
         )
         return Ending(failed, findings, model)
+
+    def _log_end(self, failure: str, detail: str) -> None:
+        self._log.write(f"[attempt ended: {failure}: {detail}]\n".encode())
 
     async def _on_line(self, line: Line) -> None:
         kind = line.pop("kind")

@@ -62,6 +62,13 @@ Threads = Annotated[
 ]
 
 
+CacheBytes = Annotated[
+    int | None,  # None: a share of the disk
+    WholeNumber,
+    Field(ge=1, description="a number of bytes above 0"),
+]
+
+
 class WorkerServiceSettings(ServiceSettings):
     """What every worker can be told. Each gives `worker_id` and `data_dir` defaults of its own."""
 

@@ -12,6 +12,11 @@ async def assemble(settings: PublisherSettings, host: Host) -> Service:
     return await assemble_worker(
         settings,
         Stage.PUBLISH,
-        lambda ports: publishing(ports.store_url, ports.cache, settings.threads),
+        lambda ports: publishing(
+            ports.store_url,
+            ports.cache,
+            settings.threads,
+            cache_max_bytes=settings.cache_max_bytes,
+        ),
         host,
     )

@@ -10,7 +10,13 @@ from perdure.runtime.attempt import CheckStop, Craft
 CHILD_MODULE: Final = "perdure_publisher.child"
 
 
-def publishing(store_url: str, cache_root: Path, threads: int | None = None) -> Craft:
+def publishing(
+    store_url: str,
+    cache_root: Path,
+    threads: int | None = None,
+    *,
+    cache_max_bytes: int | None = None,
+) -> Craft:
     """The publish stage. The child reads and writes the object store at `store_url`."""
 
     def job(assignment: work_pb2.Assignment, _job_dir: Path, _check: CheckStop) -> dict[str, Any]:
@@ -23,6 +29,7 @@ def publishing(store_url: str, cache_root: Path, threads: int | None = None) -> 
             "stage": assignment.stage,
             "store_url": store_url,
             "cache_root": str(cache_root / "datasets"),
+            "cache_max_bytes": cache_max_bytes,
             "name": work.name,
             "dataset_version": work.dataset_version,
             "split_id": work.split_id,

@@ -35,6 +35,7 @@ class PublishJob(_Part):
     stage: Literal["publish"]
     store_url: str
     cache_root: str  # folder that holds the materialised data sets of this node
+    cache_max_bytes: int | None = None  # what they may take up; None: a share of the disk
     name: str
     dataset_version: str
     split_id: str

@@ -97,6 +97,7 @@ class Publication:
             job.split_id,
             Path(job.cache_root),
             lambda done, total: self._step("downloading", done, total),
+            max_bytes=job.cache_max_bytes,
         )
         if not dataset.val:
             raise AttemptError(

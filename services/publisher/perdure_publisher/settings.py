@@ -4,6 +4,7 @@ from pydantic import Field
 
 from perdure.runtime.settings import DataDir, Port
 from perdure.runtime.worker_service import (
+    CacheBytes,
     Threads,
     WorkerId,
     WorkerServiceSettings,
@@ -20,4 +21,5 @@ class PublisherSettings(WorkerServiceSettings):
     worker_id: WorkerId = Field(default_factory=lambda: default_worker_id(NAME))
     data_dir: DataDir = Field(default=default_data_dir(NAME), validate_default=True)
     threads: Threads = None
+    cache_max_bytes: CacheBytes = None
     health_port: Port = 7425

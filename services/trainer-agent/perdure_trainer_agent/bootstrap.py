@@ -12,6 +12,11 @@ async def assemble(settings: TrainerAgentSettings, host: Host) -> Service:
     return await assemble_worker(
         settings,
         Stage.TRAIN,
-        lambda ports: Training(ports.store, ports.cache, settings.threads).craft(),
+        lambda ports: Training(
+            ports.store,
+            ports.cache,
+            settings.threads,
+            cache_max_bytes=settings.cache_max_bytes,
+        ).craft(),
         host,
     )

@@ -78,6 +78,7 @@ def _train(job: dict[str, Any], channel: Channel) -> Mapping[str, Any]:
         folder=Path(job["checkpoint_dir"]),
         resume_from=saved,
         threads=job["threads"],
+        samples=Path(job["samples_dir"]),
     )
     return {
         "best_path": str(result.best.path),

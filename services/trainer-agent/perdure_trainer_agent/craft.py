@@ -11,7 +11,7 @@ from typing import Any, Final
 from perdure.artifacts.port import ObjectStore, StoredObject
 from perdure.attempts.supervisor import Line
 from perdure.contracts.v1 import events_pb2, work_pb2
-from perdure.datasets.cache import materialise
+from perdure.datasets.cache import LocalDataset, materialise
 from perdure.domain.failures import Failure
 from perdure.domain.task import KEPT_CHECKPOINTS
 from perdure.errors import AttemptError, DamagedObject, NotFound, StoreUnavailable
@@ -28,14 +28,24 @@ STORE_RETRY_S: Final = 5.0
 class Training:
     """What the trainer-agent does for its child processes."""
 
-    def __init__(self, store: ObjectStore, cache_root: Path, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        cache_root: Path,
+        threads: int | None = None,
+        *,
+        cache_max_bytes: int | None = None,
+    ) -> None:
         self._store = store
         self._cache_root = cache_root
         self._threads = threads
+        self._cache_max_bytes = cache_max_bytes
+        # What running attempts use. The child keeps it as well, once it has begun.
+        self._in_use: dict[tuple[str, int], LocalDataset] = {}
 
     def craft(self) -> Craft:
         """The train stage, for the worker kit."""
-        return Craft(CHILD_MODULE, self.job, self.result, self.checkpoint)
+        return Craft(CHILD_MODULE, self.job, self.result, self.checkpoint, ended=self.ended)
 
     def job(
         self, assignment: work_pb2.Assignment, job_dir: Path, check: CheckStop
@@ -48,7 +58,9 @@ class Training:
             work.split_id,
             self._cache_root / "datasets",
             progress=lambda _done, _total: check(),
+            max_bytes=self._cache_max_bytes,
         )
+        self._in_use[assignment.task_id, assignment.fence] = local
         check()
         checkpoint = self._fetch_checkpoint(work, assignment.task_id, job_dir)
         return {
@@ -59,8 +71,15 @@ class Training:
             "config_json": work.config_json,
             "checkpoint_path": str(checkpoint) if checkpoint else None,
             "checkpoint_dir": str(job_dir / "checkpoints"),
+            "samples_dir": str(self._cache_root / "samples"),
             "threads": self._threads,
         }
+
+    def ended(self, assignment: work_pb2.Assignment) -> None:
+        """Let go of the attempt's data set (blocking)."""
+        local = self._in_use.pop((assignment.task_id, assignment.fence), None)
+        if local is not None and local.pin is not None:
+            local.pin.release()
 
     def _fetch_checkpoint(
         self, work: work_pb2.TrainWork, task_id: str, job_dir: Path

@@ -1,56 +1,26 @@
+import errno
 import fcntl
+import logging
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from perdure.artifacts import ObjectStore, open_store
-from perdure.datasets.cache import LocalDataset, load_local, materialise
+from perdure.datasets.cache import load_local, materialise
+from perdure.datasets.cache_room import evict, make_room
 from perdure.datasets.check import check
-from perdure.datasets.snapshot import blob_key, store_images, store_manifest, store_split
+from perdure.datasets.snapshot import blob_key, store_split
 from perdure.datasets.split import make_split
-from perdure.errors import DamagedObject, NotFound
-from tests.builders.datasets import picture, write_files, yolo_files
+from perdure.errors import AttemptError, DamagedObject, NotFound
+from tests.builders.cached_datasets import IMAGES, World, whole
+from tests.builders.datasets import write_files, yolo_files
 
-IMAGES = 6
+DEADLINE_S = 60
 
 
-class World:
-    """A data set of six images in a store; images 0 and 5 are byte-identical."""
-
-    def __init__(self, folder: Path) -> None:
-        files = yolo_files(IMAGES) | {"images/5.jpg": picture(0), "labels/1.txt": ""}
-        checked = check(write_files(folder / "set", files))
-        assert checked.manifest is not None
-        self.url = (folder / "store").as_uri()
-        self.store: ObjectStore = open_store(self.url)
-        self.manifest = checked.manifest
-        self.split = make_split(self.manifest, seed=1, val_ratio=0.4)
-        self.progress: list[tuple[int, int]] = []
-        store_images(
-            self.store, self.manifest, checked.files, lambda *step: self.progress.append(step)
-        )
-        store_manifest(self.store, self.manifest)
-        store_split(self.store, self.split)
-        self.root = folder / "cache"
-        self.target = self.root / f"{self.manifest.version}-{self.split.split_id[:16]}"
-
-    def materialise(self, progress=None) -> LocalDataset:
-        return materialise(
-            self.store, self.manifest.version, self.split.split_id, self.root, progress
-        )
-
-    def command(self, *extra: str) -> list[str]:
-        code = (
-            "import os, sys; from pathlib import Path; from perdure.artifacts import open_store; "
-            "from perdure.datasets.cache import materialise; "
-            f"materialise(open_store({self.url!r}), {self.manifest.version!r}, "
-            f"{self.split.split_id!r}, Path({str(self.root)!r}), {', '.join(extra) or None})"
-        )
-        return [sys.executable, "-c", code]
+MATERIALISE = "materialise(store, version, split_id, root)"
+USE = "data = load_local(target); print('used', flush=True); sys.stdin.read()"
 
 
 @pytest.fixture
@@ -59,7 +29,7 @@ def world(tmp_path: Path) -> World:
 
 
 def names_in(root: Path) -> set[str]:
-    return {path.name for path in root.iterdir() if not path.name.endswith(".lock")}
+    return {path.name for path in root.iterdir()}
 
 
 def test_identical_images_are_stored_once(world):
@@ -67,7 +37,7 @@ def test_identical_images_are_stored_once(world):
     assert world.progress[-1] == (IMAGES - 1, IMAGES - 1)
 
 
-def test_the_cache_holds_original_bytes_and_yolo_labels(world, tmp_path):
+def test_the_cache_holds_original_bytes_and_boxes_come_from_the_manifest(world):
     local = world.materialise()
 
     assert (local.root, local.version) == (world.target, world.manifest.version)
@@ -77,12 +47,12 @@ def test_the_cache_holds_original_bytes_and_yolo_labels(world, tmp_path):
     for side, images in (("train", local.train), ("val", local.val)):
         for image in images:
             assert image.path.parent == world.target / "images" / side
-            assert image.path.read_bytes() == (tmp_path / "set" / image.sample_id).read_bytes()
             assert (image.width, image.height) == (32, 24)
-            labels = world.target / "labels" / side / f"{image.path.stem}.txt"
             background = image.sample_id == "images/1.jpg"
-            assert labels.read_text() == ("" if background else "0 0.5 0.5 0.2 0.4\n")
             assert image.boxes == (() if background else ((0, 0.5, 0.5, 0.2, 0.4),))
+    assert whole(world, local)
+    assert names_in(world.target) == {"images", "manifest.json", "split.json", "in-use"}
+    assert names_in(world.root) == {world.target.name}
 
 
 def test_a_second_call_copies_nothing_and_needs_no_store(world, tmp_path):
@@ -93,37 +63,67 @@ def test_a_second_call_copies_nothing_and_needs_no_store(world, tmp_path):
     assert load_local(world.target) == first
 
 
-def a_file(world: World) -> Path:
-    return next((world.target / "images").rglob("*.jpg"))
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
 
 
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, truncate, Path.unlink], ids=lambda f: f.__name__)
+def test_a_damaged_image_is_fetched_again_alone_and_told(world, damage, caplog):
+    first = world.materialise()
+    image = first.train[1]
+    damage(image.path)
+    world.store.copied.clear()
+
+    with caplog.at_level(logging.WARNING):
+        again = world.materialise()
+
+    digest = next(each.digest for each in world.manifest.images if each.path == image.sample_id)
+    assert world.store.copied == [blob_key(digest)]
+    assert again == first
+    assert whole(world, again)
+    (line,) = [record.message for record in caplog.records]
+    assert f"1 of {IMAGES + 2} files" in line
+    assert f"({image.sample_id})" in line
+
+
+@pytest.mark.parametrize("damage", [truncate, Path.unlink], ids=lambda f: f.__name__)
+def test_what_has_lost_bytes_is_not_read_without_a_check_either(world, damage):
+    image = world.materialise().train[0]
+    damage(image.path)
+    with pytest.raises(DamagedObject, match=image.path.name):
+        load_local(world.target)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "split.json"])
 @pytest.mark.parametrize(
     "damage",
-    [
-        lambda world: a_file(world).write_bytes(b"short"),
-        lambda world: a_file(world).unlink(),
-        lambda world: next((world.target / "labels").rglob("*.txt")).unlink(),
-        lambda world: (world.target / "manifest.json").unlink(),
-        lambda world: (world.target / "manifest.json").write_text("{}"),
-        lambda world: (world.target / "manifest.json").write_bytes(b"\xff"),
-        lambda world: (world.target / "split.json").write_text("{}"),
-        lambda world: shutil.rmtree(world.target / "images"),
-    ],
+    [flip_a_bit, Path.unlink, lambda path: path.write_text("{}"), lambda p: p.write_bytes(b"\xff")],
 )
-def test_a_damaged_cache_is_never_used_and_built_again(world, damage):
+def test_a_damaged_manifest_or_split_is_written_again_and_no_image_copied(
+    world, name, damage, caplog
+):
     first = world.materialise()
-    damage(world)
+    damage(world.target / name)
+    world.store.copied.clear()
 
-    with pytest.raises(DamagedObject, match=r"manifest|split|missing"):
+    with pytest.raises(DamagedObject, match=r"manifest|split"):
         load_local(world.target)
     assert world.materialise() == first
     assert load_local(world.target) == first
-    assert names_in(world.root) == {world.target.name}
+    assert world.store.copied == []
+    assert f"({name})" in caplog.text
 
 
 def a_folder_instead_of(path: Path) -> None:
     path.unlink()
     path.mkdir()
+    (path / "x").write_text("")
 
 
 def a_file_instead_of(path: Path) -> None:
@@ -135,19 +135,25 @@ def a_file_instead_of(path: Path) -> None:
     "damage",
     [
         lambda world: a_folder_instead_of(world.target / "manifest.json"),
+        lambda world: a_folder_instead_of(next((world.target / "images").rglob("*.jpg"))),
         lambda world: a_file_instead_of(world.target / "images"),
         lambda world: a_file_instead_of(world.target),
+        lambda world: shutil.rmtree(world.target / "images"),
     ],
 )
-def test_a_cache_whose_files_and_folders_changed_places_is_built_again(world, damage):
+def test_files_and_folders_that_changed_places_are_put_right(world, damage):
     first = world.materialise()
     damage(world)
     assert world.materialise() == first
-    assert load_local(world.target) == first
+    assert whole(world, load_local(world.target))
+    assert names_in(world.root) == {world.target.name}
 
 
-def test_progress_counts_images(world):
+def test_progress_counts_images_as_they_are_copied_and_as_they_are_checked(world):
     seen = []
+    world.materialise(lambda *step: seen.append(step))
+    assert seen == [(done, IMAGES) for done in range(1, IMAGES + 1)]
+    seen.clear()
     world.materialise(lambda *step: seen.append(step))
     assert seen == [(done, IMAGES) for done in range(1, IMAGES + 1)]
 
@@ -158,7 +164,7 @@ def test_a_blob_that_changed_in_the_store_gives_no_cache(world):
 
     with pytest.raises(DamagedObject, match=image.digest):
         world.materialise()
-    assert names_in(world.root) == set()
+    assert not world.target.exists()
 
 
 def test_a_missing_version_or_split_is_not_found(world, tmp_path):
@@ -178,44 +184,66 @@ def test_a_split_of_another_version_is_refused(world, tmp_path):
         materialise(world.store, world.manifest.version, split.split_id, world.root)
 
 
-def test_an_error_in_the_middle_leaves_nothing_behind(world):
-    class Interrupted(Exception):
-        pass
+class Interrupted(Exception):
+    pass
 
-    def interrupt(done: int, _total: int) -> None:
-        if done == 3:
-            raise Interrupted
 
+def interrupt(done: int, _total: int) -> None:
+    if done == 3:
+        raise Interrupted
+
+
+def test_a_stop_is_heard_while_files_are_checked(world):
+    world.materialise()
     with pytest.raises(Interrupted):
         world.materialise(interrupt)
-    assert names_in(world.root) == set()
+
+
+def test_what_was_copied_before_an_error_is_not_copied_again(world):
+    def lose_the_store(copied: int) -> None:
+        if copied >= 4:
+            raise ConnectionError
+
+    world.store.fail = lose_the_store
+    with pytest.raises(ConnectionError):
+        world.materialise()
+    assert not world.target.exists()
+    world.store.fail = lambda _copied: None
+
+    assert whole(world, world.materialise())
+    assert len(world.store.copied) == IMAGES
 
 
 @pytest.mark.crash
-def test_what_a_killed_process_leaves_is_cleared_away(world):
-    died = subprocess.run(
-        world.command("lambda done, total: done == 3 and os.kill(os.getpid(), 9)"), timeout=60
-    )
-    assert died.returncode == -9
-    assert names_in(world.root) == {f".{world.target.name}.building"}
+@pytest.mark.parametrize(("point", "copied"), [("cache.copied:3", 3), ("cache.built", IMAGES)])
+def test_another_process_finishes_what_a_killed_one_has_begun(world, point, copied):
+    died = world.start(MATERIALISE, PERDURE_CRASH_AT=point)
+    assert died.wait(DEADLINE_S) == -9
+    assert not world.target.exists()
+    whole_before = [path for path in world.building.rglob("*.jpg") if path.suffix == ".jpg"]
+    assert len(whole_before) >= copied
+    (world.building / "images/train/.0123.tmp").write_bytes(b"half")  # as a copy leaves it
+    flip_a_bit(whole_before[0])  # as a power loss leaves it
 
-    world.materialise()
+    local = world.materialise()
 
+    assert whole(world, local)
+    assert len(world.store.copied) == IMAGES - len(whole_before) + 1
     assert names_in(world.root) == {world.target.name}
 
 
 @pytest.mark.crash
 def test_two_processes_at_once_make_one_cache(world):
-    processes = [subprocess.Popen(world.command()) for _ in range(2)]
+    processes = [world.start(MATERIALISE) for _ in range(2)]
     try:
-        assert [process.wait(timeout=60) for process in processes] == [0, 0]
+        assert [process.wait(DEADLINE_S) for process in processes] == [0, 0]
     finally:
         for process in processes:
             process.kill()
-            process.wait(timeout=10)
+            process.wait(DEADLINE_S)
 
     assert names_in(world.root) == {world.target.name}
-    assert len(load_local(world.target).train) == len(world.split.train)
+    assert whole(world, load_local(world.target))
 
 
 def test_waiting_for_another_process_is_reported(world):
@@ -233,3 +261,88 @@ def test_waiting_for_another_process_is_reported(world):
 
     assert seen[0] == (0, IMAGES)
     assert seen[-1] == (IMAGES, IMAGES)
+
+
+# Six small images and two texts, a block of 4096 bytes each.
+ENTRY_BYTES = (IMAGES + 2) * 4096
+
+
+def test_the_least_recently_used_data_set_goes_when_room_is_short(world, tmp_path):
+    other = World(tmp_path / "other", world.root, images=IMAGES + 1)
+    world.materialise(max_bytes=3 * ENTRY_BYTES).pin.release()
+
+    local = other.materialise(max_bytes=2 * ENTRY_BYTES)
+
+    assert names_in(world.root) == {other.target.name}
+    assert whole(other, local)
+
+
+def test_a_data_set_in_use_is_not_evicted_for_another_one(world, tmp_path):
+    other = World(tmp_path / "other", world.root, images=IMAGES + 1)
+    local = world.materialise()
+
+    with pytest.raises(AttemptError, match=r"needs 0\.0 MB more .* may hold 0\.1 MB") as caught:
+        other.materialise(max_bytes=2 * ENTRY_BYTES)
+
+    assert caught.value.failure == "disk_full"
+    assert whole(world, local)
+    assert names_in(world.root) == {world.target.name}
+    local.pin.release()
+    assert whole(other, other.materialise(max_bytes=2 * ENTRY_BYTES))
+
+
+def test_a_data_set_that_can_never_fit_evicts_nothing(world, tmp_path):
+    other = World(tmp_path / "other", world.root, images=IMAGES + 1)
+    world.materialise().pin.release()
+
+    with pytest.raises(AttemptError, match="PERDURE_CACHE_MAX_BYTES"):
+        other.materialise(max_bytes=ENTRY_BYTES)
+
+    assert names_in(world.root) == {world.target.name}
+
+
+@pytest.mark.crash
+def test_what_a_process_loaded_stays_until_it_is_killed(world):
+    world.materialise().pin.release()
+    user = world.start(USE)
+    try:
+        assert user.stdout.readline() == b"used\n"
+        assert not make_room(world.root, 0)
+        assert not evict(world.target)
+        assert world.target.is_dir()
+    finally:
+        user.kill()
+        user.wait(DEADLINE_S)
+
+    assert make_room(world.root, 0)
+    assert names_in(world.root) == set()
+
+
+def full_disk(world: World, *, times: int) -> None:
+    left = [times]
+
+    def fail(copied: int) -> None:
+        if copied >= 2 and left[0]:
+            left[0] -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    world.store.fail = fail
+
+
+def test_a_disk_that_fills_up_meanwhile_costs_what_nobody_uses(world, tmp_path):
+    other = World(tmp_path / "other", world.root, images=IMAGES + 1)
+    world.materialise().pin.release()
+    full_disk(other, times=1)
+
+    assert whole(other, other.materialise())
+    assert names_in(world.root) == {other.target.name}
+
+
+def test_a_disk_that_stays_full_ends_the_attempt_and_nothing_is_left_on_it(world):
+    full_disk(world, times=1000)
+
+    with pytest.raises(AttemptError, match="Free some space") as caught:
+        world.materialise()
+
+    assert caught.value.failure == "disk_full"
+    assert names_in(world.root) == set()
