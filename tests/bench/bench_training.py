@@ -44,7 +44,7 @@ CONFIG: Final = TrainConfig(
 )
 # Upstream's rule for the number of threads (ultralytics.utils.NUM_THREADS): one core is left free.
 THREADS: Final = min(8, max(1, (os.cpu_count() or 1) - 1))
-NOT_UPSTREAMS: Final = frozenset({"val_ratio", "patience"})
+NOT_UPSTREAMS: Final = frozenset({"val_ratio", "patience", "cache_samples"})
 
 
 def ours(data: LocalDataset, folder: Path, threads: int | None) -> float:
@@ -58,6 +58,7 @@ def ours(data: LocalDataset, folder: Path, threads: int | None) -> float:
         "config_json": CONFIG.canonical(),
         "checkpoint_path": None,
         "checkpoint_dir": str(folder / "checkpoints"),
+        "samples_dir": str(folder / "samples"),
         "threads": threads,
     }
     (folder / JOB_FILE).write_text(json.dumps(job))

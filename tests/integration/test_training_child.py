@@ -93,6 +93,7 @@ def started(birds, job_dir: Path, config=CONFIG, checkpoint=None, **places) -> I
         "config_json": config if isinstance(config, str) else config.canonical(),
         "checkpoint_path": str(checkpoint) if checkpoint else None,
         "checkpoint_dir": str(job_dir / "checkpoints"),
+        "samples_dir": str(job_dir / "samples"),
         "threads": 1,
     }
     (job_dir / JOB_FILE).write_text(json.dumps(job))
@@ -141,6 +142,7 @@ def contents(folder: Path) -> dict[str, tuple[int, int]]:
     return {
         str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)
         for path in folder.rglob("*")
+        if path.name != "in-use"  # says when, and by whom
     }
 
 
@@ -214,8 +216,8 @@ def test_an_attempt_killed_between_checkpoints_resumes_to_the_same_bits(
 
 
 def test_an_attempt_asked_to_stop_saves_where_it_is(birds, undisturbed, tmp_path):
-    """The whole group gets the signal, loader processes too."""
-    config = CONFIG.model_copy(update={"workers": 2})
+    """The whole group gets the signal, loader processes too, which keep samples meanwhile."""
+    config = CONFIG.model_copy(update={"workers": 2, "cache_samples": True})
     with started(birds, tmp_path / "stopped", config=config) as running:
         running.read_until(lambda line: line.get("phase") == "training")
         os.killpg(running.process.pid, signal.SIGTERM)
@@ -228,6 +230,7 @@ def test_an_attempt_asked_to_stop_saves_where_it_is(birds, undisturbed, tmp_path
     resumed = attempt(birds, tmp_path / "resumed", config=config, checkpoint=saved["path"])
     assert f"resumed {place}" in "\n".join(log_of(resumed))
     assert final_weights(resumed) == final_weights(undisturbed)
+    assert list((tmp_path / "resumed" / "samples").glob("*/00002-plain/*.samples"))
 
 
 def test_a_damaged_checkpoint_is_never_passed_over_in_silence(birds, undisturbed, tmp_path):

@@ -31,6 +31,8 @@ DEFAULT_CLOSE_MOSAIC: Final = 10
 DEFAULT_WARMUP_EPOCHS: Final = 3.0
 # A training that is all warm-up never trains at its learning rate: short ones found nothing.
 MAX_WARMUP_SHARE: Final = 1 / 3
+# Younger than the first recorded configurations, whose hashes must stay what they are.
+NAMED_IF_SET: Final = ("cache_samples",)
 # What a value has to be, where its type says that badly.
 KINDS: Final = {
     "device": "is none of auto, cpu and cuda:N, with the number N of a GPU from 0 to 99",
@@ -201,6 +203,12 @@ class TrainConfig(BaseModel):
         description="last epochs, without mosaic and mixup; 0 to 10000, and to all epochs at most",
     )
 
+    cache_samples: bool = Field(
+        False,
+        description="keep augmented images on the node's disk: the same training later sees the "
+        "same ones, whatever libraries are there then",
+    )
+
     @property
     def effective_warmup_epochs(self) -> float:
         """The warm-up that takes place: `warmup_epochs`, and a third of all epochs at most."""
@@ -243,8 +251,12 @@ class TrainConfig(BaseModel):
             raise InvalidConfig(f"not a canonical training configuration: {error}") from error
 
     def canonical(self) -> str:
-        """All fields as canonical JSON (RFC 8785)."""
-        return rfc8785.dumps(self.model_dump(mode="json")).decode("utf-8")
+        """All fields as canonical JSON (RFC 8785), but for NAMED_IF_SET at their defaults."""
+        fields = self.model_dump(mode="json")
+        for name in NAMED_IF_SET:
+            if fields[name] == type(self).model_fields[name].default:
+                del fields[name]
+        return rfc8785.dumps(fields).decode("utf-8")
 
     @property
     def hash(self) -> str:

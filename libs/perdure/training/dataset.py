@@ -25,6 +25,7 @@ from perdure.datasets.cache import LocalDataset, LocalImage
 from perdure.datasets.imaging import decode
 from perdure.training.config import TrainConfig
 from perdure.training.order import BatchPlan, SampleKey, sample_seed, seed_generators
+from perdure.training.sample_cache import SampleCache
 
 # Decoded and resized images are kept while they fit, all loader processes together. A small set
 # is then decoded once and not once an epoch.
@@ -71,15 +72,23 @@ class TrainingImages(Dataset[dict[str, Any]]):
     cache = "ram"
 
     def __init__(
-        self, images: Sequence[LocalImage], config: TrainConfig, *, sharers: int = 1
+        self,
+        images: Sequence[LocalImage],
+        config: TrainConfig,
+        *,
+        sharers: int = 1,
+        kept: SampleCache | None = None,
     ) -> None:
-        """`sharers` is the number of processes that will each keep images in memory."""
+        """`sharers` is the number of processes that will each keep images in memory; batches
+        that were `kept` are not made again.
+        """
         self._images = images
         self._seed = config.seed
         self._imgsz = config.imgsz
         self._close_from = config.epochs - config.close_mosaic
         self._open = _transforms(self, config, mixing=True)
         self._closed = _transforms(self, config, mixing=False)
+        self._batches = kept
         self._kept: dict[int, Image] = {}
         budget = IMAGE_MEMORY_BYTES // max(1, sharers)
         self._room = budget // (config.imgsz * config.imgsz * 3)
@@ -87,13 +96,28 @@ class TrainingImages(Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         return len(self._images)
 
+    def __getitems__(self, keys: Sequence[SampleKey]) -> list[dict[str, Any]]:
+        """The samples of a batch, all of one epoch. The loader asks for them here."""
+
+        def make() -> list[dict[str, Any]]:
+            return [self[key] for key in keys]
+
+        if self._batches is None:
+            return make()
+        epoch = keys[0][0]
+        ids = [self._images[index].sample_id for _, index in keys]
+        return self._batches.batch(epoch, ids, make, mixed=self._mixes(epoch))
+
     def __getitem__(self, key: SampleKey) -> dict[str, Any]:
         epoch, index = key
         seed_generators(sample_seed(self._seed, epoch, self._images[index].sample_id))
-        transforms = self._closed if epoch >= self._close_from else self._open
+        transforms = self._open if self._mixes(epoch) else self._closed
         sample: dict[str, Any] = transforms(self.get_image_and_label(index))
         sample["sample_id"] = self._images[index].sample_id
         return sample
+
+    def _mixes(self, epoch: int) -> bool:
+        return epoch < self._close_from
 
     def get_image_and_label(self, index: int) -> dict[str, Any]:
         """Give an image before augmentation, in the form that Ultralytics' transforms take."""
@@ -171,13 +195,22 @@ def collate(samples: Sequence[dict[str, Any]]) -> Batch:
 
 
 def training_batches(
-    data: LocalDataset, config: TrainConfig, *, workers: int, pinned: bool, epoch: int, step: int
+    data: LocalDataset,
+    config: TrainConfig,
+    *,
+    workers: int,
+    pinned: bool,
+    epoch: int,
+    step: int,
+    kept: SampleCache | None = None,
 ) -> Iterator[Batch]:
     """Give the batches of all epochs from `step` of `epoch` on; `workers` processes load them.
 
+    Batches that were `kept` are read, the others are made and kept.
+
     Raises what decoding raises, and RuntimeError when a loader process dies.
     """
-    dataset = TrainingImages(data.train, config, sharers=workers)
+    dataset = TrainingImages(data.train, config, sharers=workers, kept=kept)
     plan = BatchPlan(
         [image.sample_id for image in data.train],
         seed=config.seed,

@@ -23,6 +23,7 @@ from perdure.training.optimizer import Schedule, apply_settings, new_optimizer
 from perdure.training.order import steps_per_epoch
 from perdure.training.progress import Progress
 from perdure.training.resume import fit_to_config
+from perdure.training.sample_cache import SampleCache, kept_samples
 from perdure.training.validation import Metrics, ValidationSet, validate
 
 MAX_GRADIENT_NORM: Final = 10.0
@@ -51,12 +52,14 @@ def train(
     folder: Path,
     resume_from: Snapshot | None = None,
     threads: int | None = None,
+    samples: Path | None = None,
 ) -> TrainResult:
     """Train to the end, from the beginning or from a checkpoint, with checkpoints in `folder`.
 
     On a CPU, the weights are the same bits however often the training was stopped and resumed.
     `threads` is the number of CPU threads to compute with, by default one for each usable core; a
-    resumed training keeps the number that it began with.
+    resumed training keeps the number that it began with. `samples` is the folder in which augmented
+    samples are kept when the configuration asks for it.
 
     Raises AttemptError with its failure class, Stopped after a stop that was asked for (the state
     is saved), and OSError when a checkpoint cannot be written.
@@ -74,7 +77,7 @@ def train(
     training = Training(data, config, channel, folder)
     if resume_from is not None:
         training.restore(resume_from)
-    return training.run()
+    return training.run(samples)
 
 
 class Training:
@@ -137,8 +140,12 @@ class Training:
         self._saved_at = (saved.epoch, saved.step)
         journal.resumed(saved, self._steps)
 
-    def run(self) -> TrainResult:
-        """Go on to the end. Raises as `train` does."""
+    def run(self, samples: Path | None = None) -> TrainResult:
+        """Go on to the end, with samples kept in `samples` if so configured. Raises as `train`."""
+        with kept_samples(samples, self._data, self._config, sharers=self._workers) as kept:
+            return self._run(kept)
+
+    def _run(self, kept: SampleCache | None) -> TrainResult:
         batches = training_batches(
             self._data,
             self._config,
@@ -146,6 +153,7 @@ class Training:
             pinned=self._half,
             epoch=self._epoch,
             step=self._step,
+            kept=kept,
         )
         while self._epoch < self._config.epochs and not self._stopped:
             started = time.monotonic()

@@ -9,8 +9,8 @@ from perdure.training.checkpoint import Snapshot
 from perdure.training.config import TrainConfig
 from perdure.training.order import steps_per_epoch
 
-# What a retry may change: where it runs, and how much fits on the device.
-CHANGEABLE: Final = frozenset({"device", "workers", "batch", "nbs"})
+# What a retry may change: where it runs, what it keeps there, and how much fits on the device.
+CHANGEABLE: Final = frozenset({"device", "workers", "batch", "nbs", "cache_samples"})
 
 
 def fit_to_config(saved: Snapshot, data: LocalDataset, config: TrainConfig) -> Snapshot:

@@ -142,3 +142,21 @@ def test_the_configuration_needs_no_torch():
 def test_a_key_that_is_no_text_is_refused_like_any_unknown_one():
     with pytest.raises(InvalidConfig, match="not a known name"):
         TrainConfig.from_pairs({"\ud800": 1})
+
+
+def test_a_setting_that_came_later_leaves_the_hashes_of_recorded_configurations_alone():
+    recorded = (
+        '{"batch":16,"box":7.5,"close_mosaic":10,"cls":0.5,"cos_lr":false,"degrees":0,'
+        '"device":"auto","dfl":1.5,"epochs":50,"fliplr":0.5,"flipud":0,"hsv_h":0.015,'
+        '"hsv_s":0.7,"hsv_v":0.4,"imgsz":320,"lr0":0.002,"lrf":0.01,"mixup":0,'
+        '"model":"yolo11n.yaml","momentum":0.9,"mosaic":1,"nbs":16,"optimizer":"AdamW",'
+        '"patience":20,"perspective":0,"scale":0.5,"seed":0,"shear":0,"translate":0.1,'
+        '"val_ratio":0.2,"warmup_epochs":3,"weight_decay":0.0005,"workers":"auto"}'
+    )
+    config = TrainConfig.from_canonical(recorded)
+    assert config == TrainConfig.from_pairs({"cache_samples": "false"})
+    assert config.canonical() == recorded
+    assert config.hash == "f20656a8e0e601a5ae3ee7fb3f86a6db4731b67fa4d8715af2b0975618994199"
+    keeping = TrainConfig.from_pairs({"cache_samples": "true"})
+    assert TrainConfig.from_canonical(keeping.canonical()) == keeping
+    assert keeping.hash != config.hash
