@@ -27,6 +27,8 @@ class Corners(NamedTuple):
     line: int | None = None  # of the label file, 1 for the first
     pointer: str | None = None  # JSON pointer into the label file
     file: str | None = None  # the label file, where it is not the one of the image's other boxes
+    # Centre and size as shares, where the label file has the very numbers that the pixels are from.
+    shares: tuple[float, float, float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class PixelLabels:
 class AnnotatedImage:
     """An image and its labels: `boxes`, or `pixels` where the format has boxes in pixels.
 
-    `path` is relative to the data set's folder, with forward slashes.
+    `path` is relative to the data set's folder, with forward slashes. `group` is what the labels
+    say; images of one group stay in one split, and one of "" is on its own.
     """
 
     path: str
@@ -51,6 +54,7 @@ class AnnotatedImage:
     boxes: tuple[Box, ...]
     split: SplitName | None
     pixels: PixelLabels | None = None
+    group: str = ""
 
 
 @dataclass(frozen=True)

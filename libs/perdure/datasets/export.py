@@ -1,8 +1,10 @@
 """A data set version as files for other tools: YOLO, or COCO.
 
-Images keep their paths, so that a version that is exported as YOLO and imported again is the same
-version. Only where two images of one folder would share a label file, or a name would break a list,
-an image gets the name of its content.
+Images keep their paths, boxes their exact numbers, and groups go along: a version that is exported
+and imported again is the same version. There are three exceptions. Where two images of one folder
+would share a label file of YOLO's, or a name would break a list, an image gets the name of its
+content. Where a set without splits has images in a folder `images` and others outside of it, YOLO
+gets all of them in it. And beside images of named splits those of none go to train.
 """
 
 import json
@@ -14,6 +16,9 @@ import yaml
 
 from perdure.artifacts.files import new_folder
 from perdure.datasets.annotation import Box
+from perdure.datasets.formats.coco_boxes import SHARES_KEY, bbox_of
+from perdure.datasets.formats.image_groups import GROUP_KEY, GROUPS_FILE
+from perdure.datasets.formats.yolo_config import GROUPS_KEY
 from perdure.datasets.formats.yolo_layout import IMAGE_FOLDERS, label_name
 from perdure.datasets.manifest import Manifest, ManifestImage
 from perdure.datasets.split import names_splits
@@ -41,7 +46,7 @@ def export(
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise Conflict(f"{out} exists and is not empty: name a new folder")
-    names = _names(manifest)
+    names = _names(manifest, format_)
     with new_folder(out) as folder:
         for number, image in enumerate(manifest.images):
             progress(number, len(manifest.images))
@@ -55,12 +60,14 @@ def export(
         progress(len(manifest.images), len(manifest.images))
 
 
-def _names(manifest: Manifest) -> dict[str, str]:
+def _names(manifest: Manifest, format_: ExportFormat) -> dict[str, str]:
     """The path of each image in the export, by its path in the manifest."""
     names: dict[str, str] = {}
-    labels = {label_name(name) for name in _OURS}
+    # COCO's labels are in one file, where no two images come into each other's way.
+    taken_by = label_name if format_ == "yolo" else str
+    taken = {taken_by(name) for name in _OURS}
     # Without lists, readers of YOLO take a folder of this name for where all images are.
-    in_folder = any(_in_image_folder(image.path) for image in manifest.images)
+    in_folder = format_ == "yolo" and any(_in_image_folder(image.path) for image in manifest.images)
     for image in manifest.images:
         path = PurePosixPath(image.path)
         if path.is_absolute() or ".." in path.parts or "\0" in image.path or not path.name:
@@ -71,9 +78,9 @@ def _names(manifest: Manifest) -> dict[str, str]:
         name = image.path
         if in_folder and not _in_image_folder(name) and not names_splits(manifest):
             name = f"images/{name}"
-        if not name.isprintable() or name != name.strip() or label_name(name) in labels:
+        if not name.isprintable() or name != name.strip() or taken_by(name) in taken:
             name = f"images/{image.digest}-{len(names)}{path.suffix.lower()}"
-        labels.add(label_name(name))
+        taken.add(taken_by(name))
         names[image.path] = name
     return names
 
@@ -83,7 +90,7 @@ def _in_image_folder(path: str) -> bool:
 
 
 def _yolo(manifest: Manifest, names: Mapping[str, str]) -> dict[str, str]:
-    """Label files, and a data.yaml with lists; without splits only the names of classes."""
+    """Label files, and a data.yaml with lists and groups, where there are splits and groups."""
     files = {
         label_name(names[image.path]): "".join(map(_row, image.boxes)) for image in manifest.images
     }
@@ -92,6 +99,10 @@ def _yolo(manifest: Manifest, names: Mapping[str, str]) -> dict[str, str]:
         if split is not None:
             files[f"{split}.txt"] = "".join(f"./{names[image.path]}\n" for image in images)
             config = {split: f"{split}.txt"} | config
+    groups = {names[image.path]: image.group for image in manifest.images if image.group}
+    if groups:
+        files[GROUPS_FILE] = json.dumps(groups, indent=0)
+        config[GROUPS_KEY] = GROUPS_FILE
     files["data.yaml"] = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
     return files
 
@@ -112,6 +123,7 @@ def _coco(manifest: Manifest, names: Mapping[str, str]) -> dict[str, str]:
                     "file_name": names[image.path],
                     "width": image.width,
                     "height": image.height,
+                    **({GROUP_KEY: image.group} if image.group else {}),
                 }
                 for number, image in enumerate(images, start=1)
             ],
@@ -129,12 +141,8 @@ def _annotations(images: list[ManifestImage]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for number, image in enumerate(images, start=1):
         for index, x, y, width, height in image.boxes:
-            box = (
-                (x - width / 2) * image.width,
-                (y - height / 2) * image.height,
-                width * image.width,
-                height * image.height,
-            )
+            shares = (x, y, width, height)
+            box = bbox_of(shares, image.width, image.height)
             found.append(
                 {
                     "id": len(found) + 1,
@@ -143,6 +151,7 @@ def _annotations(images: list[ManifestImage]) -> list[dict[str, Any]]:
                     "bbox": list(box),
                     "area": box[2] * box[3],
                     "iscrowd": 0,
+                    SHARES_KEY: list(shares),
                 }
             )
     return found

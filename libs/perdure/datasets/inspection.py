@@ -83,7 +83,7 @@ def _manifest_image(
         height=info.height,
         boxes=boxes,
         split=image.split,
-        group=rules.group_of(image.path),
+        group=rules.group_of(image.path) if rules.group_by else image.group,
     )
 
 

@@ -39,7 +39,10 @@ def upright_boxes(
     width, height, turned = frame
     boxes: dict[Box, Corners] = {}
     for corners in labels.corners:
-        box = _share(corners, width, height, turned)
+        if corners.shares is not None and turned is None:
+            box: Box = (corners.class_index, *corners.shares)
+        else:
+            box = _share(corners, width, height, turned)
         fault = _fault(corners, box, width, height, rules)
         if fault is None:
             box, fault = clip_box(box, _text(corners))

@@ -1,9 +1,9 @@
 """The rules of an import that its user may choose; what is not chosen refuses what is doubtful."""
 
-import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Literal, get_args
 
+from perdure.datasets.name_pattern import compile_pattern
 from perdure.errors import InvalidInput
 
 FormatName = Literal["yolo", "coco", "voc", "csv", "labelme", "cvat", "label-studio"]
@@ -13,8 +13,6 @@ SixthField = Literal["confidence", "track"]
 FORMATS: Final[tuple[FormatName, ...]] = get_args(FormatName)
 # Of a large set, single broken files can be missed without harm; more points to a broken copy.
 DEFAULT_MAX_SKIPPED: Final = 0.01
-# A pattern is applied to the name of each image: longer ones are no rule for names any more.
-_MAX_PATTERN_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class ImportRules:
     drop_degenerate: bool = False  # leave boxes without area out, instead of refusing
     max_skipped: float = DEFAULT_MAX_SKIPPED  # share of images that may be undecodable, 0..1
     allow_leakage: bool = False  # accept byte-identical images in train and in val
-    group_by: str = ""  # a regular expression; images whose names match alike stay in one split
+    group_by: str = ""  # an expression of RE2; images whose names match alike stay in one split
 
     def __post_init__(self) -> None:
         """Raises InvalidInput, which names the option and what it takes."""
@@ -39,24 +37,13 @@ class ImportRules:
             raise InvalidInput(
                 f"{_option('max_skipped')} is {self.max_skipped}: give a share, 0 to 1, e.g. 0.01"
             )
-        if len(self.group_by) > _MAX_PATTERN_CHARACTERS:
-            raise InvalidInput(
-                f"{_option('group_by')} has {len(self.group_by)} characters: "
-                f"give at most {_MAX_PATTERN_CHARACTERS}"
-            )
-        try:
-            re.compile(self.group_by)
-        except (re.error, OverflowError) as error:
-            raise InvalidInput(
-                f"{_option('group_by')} is no regular expression ({error}): correct it"
-            ) from error
+        compile_pattern(self.group_by, _option("group_by"))
 
     def group_of(self, path: str) -> str:
         """What `group_by` matches in an image's path: its first group, or all; "" for no match."""
-        found = re.search(self.group_by, path) if self.group_by else None
-        if found is None:
+        if not self.group_by:
             return ""
-        return (found[1] or "") if found.re.groups else found[0]
+        return compile_pattern(self.group_by, _option("group_by")).found_in(path)
 
     def to_json(self) -> dict[str, Any]:
         """The rules that differ from the default, as JSON values."""

@@ -94,9 +94,31 @@ def test_a_class_whose_boxes_were_refused_is_not_unused(collect):
 def test_images_without_labels_are_background(collect):
     labels, findings = collect()
     labels.add("b.jpg", named("bird"))
+    labels.add("c.jpg", named("bird", file="c.xml"))
     annotations = labels.annotations("voc")
-    assert [image.pixels is None for image in annotations.images] == [True, False, True]
-    assert brief(findings) == [("files.background", "warning", "a.jpg", None, "2 of 3 images")]
+    assert [image.pixels is None for image in annotations.images] == [True, False, False]
+    assert brief(findings) == [("files.background", "warning", "a.jpg", None, "1 of 3 images")]
+
+
+@pytest.mark.parametrize(
+    ("labelled", "code", "severity"),
+    [(2, "files.background", "warning"), (1, "files.labels-missing", "error")],
+)
+def test_that_most_images_have_no_labels_is_an_error(collect, labelled, code, severity):
+    names = [f"{number}.jpg" for number in range(4)]
+    labels, findings = collect(*names)
+    for name in names[:labelled]:
+        labels.add(name, named("bird", file=name + ".xml"))
+    labels.annotations("voc")
+    counted = f"{4 - labelled} of 4 images"
+    assert brief(findings) == [(code, severity, names[labelled], None, counted)]
+
+
+def test_test_images_need_no_labels(collect):
+    labels, findings = collect("train/a.jpg", "test/a.jpg", "test/b.jpg", "test/c.jpg")
+    labels.add("train/a.jpg", named("bird"))
+    annotations = labels.annotations("voc")
+    assert (brief(findings), annotations.left_out) == ([], 3)
 
 
 def test_images_that_are_not_listed_are_left_out(collect):

@@ -158,6 +158,109 @@ def test_files_that_are_not_for_detection_are_refused(tmp_path, annotations, wha
     assert what in result.findings[0].rule
 
 
+CAPTIONS = [{"id": 1, "image_id": 1, "caption": "a bird"}]
+SEGMENTS = [{"image_id": 1, "file_name": "a.png", "segments_info": [{"category_id": 1}]}]
+POINTS = [box(9, 1, 0, [8, 6, 16, 12], keypoints=[9, 7, 2], num_keypoints=1)]
+
+
+def without(key, **changes):
+    value = labels(**changes)
+    del value[key]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "content"),
+    [
+        ("captions_val2017.json", without("categories", annotations=CAPTIONS), "captions"),
+        ("captions.json", labels(annotations=CAPTIONS), "captions"),
+        ("panoptic_train2017.json", labels(annotations=SEGMENTS), "panoptic segments"),
+        ("person_keypoints_train2017.json", labels(annotations=POINTS), "keypoints"),
+        ("image_info_unlabeled2017.json", without("annotations"), "no annotations"),
+        ("vqa.json", without("categories", annotations=[{"answers": ["no"]}]), "no boxes"),
+    ],
+)
+def test_files_for_other_tasks_beside_one_for_detection_are_left_out(
+    tmp_path, name, other, content
+):
+    files = {name: json.dumps(other), "instances_all.json": json.dumps(labels())}
+    result = checked(tmp_path, **files)
+    assert found(result) == [("files.not-labels", "warning", name, None, content)]
+    assert boxes(result) == [(BIRD,), (CAT,)]
+
+
+def test_all_of_cocos_annotations_can_lie_in_one_folder(tmp_path):
+    one, other = labels(), labels()
+    one["images"], one["annotations"] = one["images"][:1], one["annotations"][:1]
+    other["images"], other["annotations"] = other["images"][1:], other["annotations"][1:]
+    files = {
+        "captions_train2017.json": without("categories", annotations=CAPTIONS),
+        "captions_val2017.json": without("categories", annotations=CAPTIONS),
+        "instances_train2017.json": one,
+        "instances_val2017.json": other,
+        "person_keypoints_train2017.json": one | {"annotations": POINTS},
+        "person_keypoints_val2017.json": other | {"annotations": [POINTS[0] | {"image_id": 2}]},
+    }
+    result = checked(tmp_path, **{name: json.dumps(value) for name, value in files.items()})
+    assert [finding[:3] for finding in found(result)] == [
+        ("files.not-labels", "warning", name) for name in files if "instances" not in name
+    ]
+    assert [image.split for image in result.manifest.images] == ["train", "val"]
+
+
+def test_keypoints_have_boxes_too_of_images_that_no_other_file_has(tmp_path):
+    files = {
+        "captions.json": json.dumps(without("categories", annotations=CAPTIONS)),
+        "keypoints_train.json": json.dumps(
+            labels(annotations=[*POINTS, labels()["annotations"][1]])
+        ),
+    }
+    result = checked(tmp_path, **files)
+    assert found(result) == [("files.not-labels", "warning", "captions.json", None, "captions")]
+    assert boxes(result) == [(BIRD,), (CAT,)]
+
+
+def test_keypoints_of_other_images_are_read_beside_boxes(tmp_path):
+    one, other = labels(), labels()
+    one["images"], one["annotations"] = one["images"][:1], one["annotations"][:1]
+    other["images"], other["annotations"] = other["images"][1:], [POINTS[0] | {"image_id": 2}]
+    files = {"boxes_train.json": json.dumps(one), "points_val.json": json.dumps(other)}
+    result = checked(tmp_path, **files)
+    assert [finding[:2] for finding in found(result)] == [("classes.unused", "warning")]
+    assert boxes(result) == [(BIRD,), (BIRD,)]
+
+
+def test_a_file_for_detection_that_cannot_be_read_is_not_replaced_by_another(tmp_path):
+    files = {
+        "captions.json": json.dumps(without("categories", annotations=CAPTIONS)),
+        "instances.json": json.dumps(labels())[:-1],
+    }
+    assert [finding[:3] for finding in found(checked(tmp_path, **files))] == [
+        ("json.invalid", "error", "instances.json"),
+        ("files.not-labels", "warning", "captions.json"),
+    ]
+
+
+@pytest.mark.parametrize("annotations", [[{"category_id": 0, "image_id": 1}], {}, None])
+def test_a_file_that_lost_its_boxes_is_refused_beside_others_too(tmp_path, annotations):
+    files = {
+        "instances_train.json": labels(),
+        "instances_val.json": labels(annotations=annotations),
+    }
+    result = checked(tmp_path, **{name: json.dumps(value) for name, value in files.items()})
+    assert ("coco.no-boxes", "error", "instances_val.json") in {
+        finding[:3] for finding in found(result)
+    }
+
+
+def test_a_split_without_its_annotations_is_refused_beside_others_too(tmp_path):
+    files = {"instances_train.json": labels(), "instances_val.json": without("annotations")}
+    result = checked(tmp_path, **{name: json.dumps(value) for name, value in files.items()})
+    assert ("coco.no-boxes", "error", "instances_val.json") in {
+        finding[:3] for finding in found(result)
+    }
+
+
 def test_a_file_without_annotations_is_refused(tmp_path):
     assert found(checked(tmp_path, changed("annotations", ...)))[:1] == [
         ("coco.no-boxes", "error", "a.json", "/annotations", "0 annotations")

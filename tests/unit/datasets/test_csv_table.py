@@ -278,6 +278,18 @@ def test_a_table_that_cannot_be_read_does_not_make_its_images_background(read):
     assert [found.code for found in findings] == ["csv.invalid"]
 
 
+def test_images_that_no_row_names_are_background_unless_most_are(tmp_path):
+    files = {"labels.csv": GOOD, "a.jpg": b"", "b.jpg": b""}
+    _, findings = read_folder(write_files(tmp_path / "set", files))
+    assert [(f.code, str(f.severity), f.file, f.value) for f in findings] == [
+        ("files.background", "warning", "b.jpg", "1 of 2 images")
+    ]
+    _, findings = read_folder(write_files(tmp_path / "other", files | {"c.jpg": b""}))
+    assert [(f.code, str(f.severity), f.file, f.value) for f in findings] == [
+        ("files.labels-missing", "error", "b.jpg", "2 of 3 images")
+    ]
+
+
 def test_empty_fields_at_the_end_and_empty_rows_mean_nothing(read):
     annotations, findings = read(GOOD.replace("12\n", "12,,\n") + ",,,,,,,\n\n  \n")
     assert corners(annotations) == {"a.jpg": [("cat", 1, 2, 11, 12)]}

@@ -4,12 +4,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from perdure.artifacts.hashing import digest_bytes
+from perdure.datasets.annotation import Box
 from perdure.datasets.check import check
 from perdure.datasets.export import EXPORT_FORMATS, export
 from perdure.datasets.manifest import Manifest, ManifestImage, manifest_of
+from perdure.datasets.rules import ImportRules
 from perdure.errors import Conflict, InvalidInput
 from tests.builders.datasets import picture, write_files
 
@@ -68,12 +71,96 @@ def test_a_round_trip_gives_the_same_boxes(tmp_path, names, data, format_, split
     for other in manifest.images:
         one = found[other.path.removeprefix("images/")]
         assert one.split == other.split
-        if format_ == "yolo":
-            assert one.boxes == other.boxes
-        else:
-            assert len(one.boxes) == len(other.boxes)
-            for again_box, expected in zip(sorted(one.boxes), sorted(other.boxes), strict=True):
-                assert again_box == pytest.approx(expected, abs=1e-6)
+        assert one.boxes == other.boxes
+
+
+@st.composite
+def any_box(draw) -> Box:
+    """A box inside the image with all the digits that floats have."""
+    (left, right), (top, bottom) = (
+        sorted(draw(st.lists(st.floats(0, 1), min_size=2, max_size=2))) for _ in range(2)
+    )
+    assume(min(right - left, bottom - top) > 1e-6)
+    return (
+        draw(st.integers(0, 3)),
+        (left + right) / 2,
+        (top + bottom) / 2,
+        right - left,
+        bottom - top,
+    )
+
+
+# A group is what a user's rule finds in a path, or what somebody wrote into a label file.
+groups = st.sampled_from(["", "site 1", " a,b", '"', "p\\/", "Ä", "no", "1.0"]) | st.text(
+    st.characters(exclude_categories=["Cs"]), max_size=5
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(groups, st.lists(any_box(), max_size=3, unique=True)), min_size=2),
+    any_box(),
+    st.sampled_from(EXPORT_FORMATS),
+    st.sampled_from([(None,), ("train", "val"), ("val", "train", "train")]),
+    st.sampled_from(["images/{}.jpg", "{}.jpg", "a/Ä ö {}.jpg", "images/train/{}.jpg"]),
+)
+def test_any_version_comes_back(tmp_path, contents, first_box, format_, splits, name):
+    assume(splits != (None,) or "train" not in name)  # the folder would say the split
+    pictures = {f"{number:064}": picture(number) for number in range(len(contents))}
+    digests = [digest_bytes(data) for data in pictures.values()]
+    images = tuple(
+        ManifestImage(
+            name.format(number),
+            digests[number],
+            len(pictures[f"{number:064}"]),
+            32,
+            24,
+            tuple({*boxes, first_box} if number == 0 else boxes),
+            splits[number % len(splits)],
+            group if number else "",  # one group that is all cannot be split
+        )
+        for number, (group, boxes) in enumerate(contents)
+    )
+    manifest = manifest_of(CLASSES, images)
+    data = dict(zip(digests, pictures.values(), strict=True))
+    out = exported(manifest, data, format_, tmp_path / "out")
+    try:
+        again = check(out)
+    finally:
+        shutil.rmtree(out)
+
+    assert [found.text() for found in again.findings if found.severity == "error"] == []
+    assert again.manifest == manifest
+    assert again.manifest.version == manifest.version
+
+
+def grouped_files() -> dict[str, str | bytes]:
+    files: dict[str, str | bytes] = {"data.yaml": "names: [bird]\n"}
+    for number in range(6):
+        name = f"site{number % 3}_{number}"
+        files[f"images/{name}.jpg"] = picture(number)
+        files[f"labels/{name}.txt"] = f"0 0.5 0.{3 + number}123456789 0.2 0.1\n"
+    return files
+
+
+@pytest.mark.parametrize("format_", EXPORT_FORMATS)
+def test_groups_that_a_rule_made_go_out_and_come_back_without_the_rule(tmp_path, format_):
+    before = check(
+        write_files(tmp_path / "set", grouped_files()), ImportRules(group_by=r"(site\d)_")
+    )
+    assert {image.group for image in before.manifest.images} == {"site0", "site1", "site2"}
+    out = tmp_path / "out"
+    export(
+        before.manifest,
+        format_,
+        lambda image, target: shutil.copyfile(before.files[image.path], target),
+        out,
+        lambda _done, _total: None,
+    )
+    assert check(out).manifest.version == before.manifest.version
+    # What the user says goes before what the files say.
+    other = check(out, ImportRules(group_by=r"_(\d)")).manifest
+    assert [image.group for image in other.images] == ["0", "3", "1", "4", "2", "5"]
 
 
 def test_a_version_that_went_out_and_in_again_is_the_same(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.artifacts.archive import pack_folder
+from perdure.artifacts.packing import pack_folder
 from perdure.datasets.check import check
 from perdure.datasets.reading import READERS
 from perdure.datasets.rules import FORMATS, ImportRules

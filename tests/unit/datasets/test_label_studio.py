@@ -152,6 +152,20 @@ def test_quarter_turns(tmp_path, rotation, expected):
     assert "label.rotated" in result.findings.codes()
 
 
+# An image of 64 x 32 that is turned by 90 degrees on the screen is 32 x 64 there: percent of that
+# would be other pixels, and the size another one.
+@pytest.mark.parametrize("turned", [0, 90, 180, 270, -90, None, "x"])
+@pytest.mark.parametrize("form", ["full", "short"])
+def test_an_image_that_was_turned_on_the_screen_has_the_same_boxes(tmp_path, turned, form):
+    item = rectangle(50, 25, 25, 25) | {"image_rotation": turned}
+    value = export(item)
+    if form == "short":
+        value[0] = {"id": 1, "image": "a.jpg", "label": [item.pop("value") | item]}
+    result = checked(tmp_path, value)
+    assert found(result) == []
+    assert corners(result) == [(32, 8, 48, 16)]
+
+
 @pytest.mark.parametrize("rotation", [0, 0.0, 360, -720, None])
 def test_whole_turns_are_none(tmp_path, rotation):
     result = checked(tmp_path, export(rectangle(rotation=rotation)))

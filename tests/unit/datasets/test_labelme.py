@@ -307,6 +307,8 @@ def test_no_file_of_labelme_is_an_error(read, files):
 def test_images_without_a_file_are_background(read):
     _, findings = read({"a.json": labels(RECTANGLE), "b.jpg": b""})
     assert brief(findings) == [("files.background", "warning", "b.jpg", None, "1 of 2 images")]
+    _, findings = read({"a.json": labels(RECTANGLE), "b.jpg": b"", "c.jpg": b""})
+    assert brief(findings) == [("files.labels-missing", "error", "b.jpg", None, "2 of 3 images")]
 
 
 def assert_only_findings(folder: Path, data: bytes) -> None:

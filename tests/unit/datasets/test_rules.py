@@ -1,10 +1,13 @@
 """The rules of an import: what they may be, and their way through JSON."""
 
 import json
+import subprocess
+import sys
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perdure.datasets.rules import FORMATS, ImportRules, import_rules
@@ -33,7 +36,11 @@ def test_without_a_choice_what_is_doubtful_is_refused():
         ({"max_skipped": 1.1}, "--max-skipped is 1.1: give a share"),
         ({"max_skipped": float("nan")}, "--max-skipped is nan: give a share"),
         ({"group_by": "(a"}, "--group-by is no regular expression"),
-        ({"group_by": "a{99999999999999999999}"}, "--group-by is no regular expression"),
+        ({"group_by": r"(.)\1"}, "--group-by is no regular expression that can be used (invalid"),
+        ({"group_by": "a(?=b)"}, "look-around and back-references cannot be used"),
+        ({"group_by": "a{2000}"}, "--group-by is no regular expression"),
+        ({"group_by": r"[\pL\pN]{1,900}"}, "(pattern too large - compile failed)"),
+        ({"group_by": "\ud800"}, "--group-by is no text (surrogates not allowed)"),
         ({"group_by": "a" * 201}, "--group-by has 201 characters: give at most 200"),
     ],
 )
@@ -66,6 +73,48 @@ def test_json_values_of_another_kind_are_refused_by_name(values):
     with pytest.raises(InvalidInput) as raised:
         import_rules(values)
     assert next(iter(values)).replace("_", "-") in str(raised.value).replace("_", "-")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "group"),
+    [
+        ("", "a/b.jpg", ""),
+        ("^[^_]+", "site1_001.jpg", "site1"),
+        (r"(p\d+)_", "images/p12_3.jpg", "p12"),
+        (r"(?P<site>s\d)|(x)", "images/x1.jpg", ""),  # only the first group counts
+        ("^scene", "images/scene.jpg", ""),
+        ("(é+)", "images/caféé_1.jpg", "éé"),
+        ("(?i)IMG", "a/img.jpg", "img"),
+    ],
+)
+def test_the_group_is_the_first_group_of_the_match_or_all_of_it(pattern, path, group):
+    assert ImportRules(group_by=pattern).group_of(path) == group
+
+
+# Python's own engine would take more than 2^60 steps for each of them, and not listen meanwhile.
+CATASTROPHIC = ("(a+)+$", "(a|aa)+$", "(a|a)*$", "([a-z]+)*$", "(x+x+)+y", "(.*a){30}$", "(a*)*b")
+OF_EACH = """
+import sys
+from perdure.datasets.rules import ImportRules
+for pattern in sys.argv[1:]:
+    for letter in "ax":
+        print(repr(ImportRules(group_by=pattern).group_of("images/" + letter * 4000 + "!")))
+"""
+
+
+def test_no_pattern_takes_longer_than_the_name_is_long():
+    # In a process of its own, which can be ended in the middle of a match.
+    ran = subprocess.run(
+        [sys.executable, "-c", OF_EACH, *CATASTROPHIC], capture_output=True, timeout=20, check=True
+    )
+    assert ran.stdout.split() == [b"''"] * 2 * len(CATASTROPHIC)
+
+
+@settings(deadline=timedelta(seconds=2))
+@given(st.text("ab(|)*+?{1,9}[^]$.\\", max_size=40), st.text("ab.", max_size=200))
+def test_any_pattern_finds_something_in_the_name_or_nothing(pattern, path):
+    with suppress(InvalidInput):
+        assert ImportRules(group_by=pattern).group_of(path) in path
 
 
 RULES = st.builds(

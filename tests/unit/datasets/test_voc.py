@@ -300,6 +300,10 @@ def test_images_without_label_files_are_background(tmp_path):
     assert found(tmp_path, files) == [
         ("files.background", "warning", "JPEGImages/2.jpg", None, "1 of 3 images")
     ]
+    del files["Annotations/1.xml"]
+    assert found(tmp_path / "other", files) == [
+        ("files.labels-missing", "error", "JPEGImages/1.jpg", None, "2 of 3 images")
+    ]
 
 
 @pytest.mark.parametrize(

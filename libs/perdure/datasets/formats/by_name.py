@@ -17,6 +17,7 @@ from perdure.datasets.annotation import (
 from perdure.datasets.findings import Fault, Findings, Severity
 from perdure.datasets.formats.class_use import check_use
 from perdure.datasets.formats.split_names import NamedSplit, split_of_folders
+from perdure.datasets.formats.unlabelled import report_unlabelled
 from perdure.datasets.tree import Tree
 
 MAX_NAME_CHARACTERS: Final = 100
@@ -33,6 +34,7 @@ class NamedBox(NamedTuple):
     line: int | None = None
     pointer: str | None = None
     file: str | None = None
+    shares: tuple[float, float, float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class NamedLabels:
     file: str
     size: tuple[int, int] | None
     boxes: tuple[NamedBox, ...]
+    group: str = ""  # see `AnnotatedImage`
 
 
 class LabelsByName:
@@ -101,16 +104,16 @@ class LabelsByName:
 
         Class ids are in the order of `declared` (named in the file `declared_in`), which has the
         names of all boxes, and otherwise in the order of the names. Images without labels count as
-        background and are recorded; with `listed_only` they are left out, as the format lists its
-        images. Without `report_unlabelled` they are not recorded: for a reader that could not read
-        all its files.
+        background and are recorded, as an error where most have none; with `listed_only` they are
+        left out, as the format lists its images. Without `report_unlabelled` they are not recorded:
+        for a reader that could not read all its files.
         """
         first_uses = self._first_uses()
         classes = declared if declared is not None else tuple(sorted(first_uses))
         self._check_names(classes, declared_in, first_uses)
         index = {name: number for number, name in enumerate(classes)}
         images, left_out = self._images(index, listed_only)
-        if report_unlabelled:
+        if report_unlabelled and self._labels:  # that there are none at all is said below
             self._report_unlabelled(listed_only)
         used = {index[name] for name in self._unread if name in index}
         used |= {
@@ -132,7 +135,8 @@ class LabelsByName:
                 continue
             labels = self._labels.get(image)
             pixels = None if labels is None else _pixel_labels(labels, index)
-            taken.append(AnnotatedImage(image, self._tree.files[image], (), split, pixels))
+            group = "" if labels is None else labels.group
+            taken.append(AnnotatedImage(image, self._tree.files[image], (), split, pixels, group))
         return tuple(taken), left_out
 
     def _split(self, image: str) -> NamedSplit | None:
@@ -142,17 +146,21 @@ class LabelsByName:
 
     def _report_unlabelled(self, listed_only: bool) -> None:
         known = self._labels.keys() | self._left_out
-        unlabelled = [image for image in self._tree.images() if image not in known]
-        if not unlabelled:
-            return
-        counted = f"{len(unlabelled)} of {len(self._tree.images())} images"
-        if listed_only:
+        images = self._tree.images()
+        if not listed_only:  # test images are left out, with labels or without
+            images = [image for image in images if self._split(image) != "test"]
+        unlabelled = [image for image in images if image not in known]
+        if not listed_only:
+            rule = "an image must have labels, empty ones when nothing is on it"
+            where = (
+                "see that all label files are there, and that they name their images rightly; "
+                "add empty labels for images with nothing on them"
+            )
+            report_unlabelled(unlabelled, len(images), rule, where, self._findings)
+        elif unlabelled:
+            counted = f"{len(unlabelled)} of {len(images)} images"
             rule, advice = "images must be listed", "they were left out: list them, or remove them"
             self._findings.warning("files.unlisted-image", unlabelled[0], counted, rule, advice)
-        else:
-            rule = "an image must have labels, empty ones when nothing is on it"
-            advice = "they count as background; add label files where that is wrong"
-            self._findings.warning("files.background", unlabelled[0], counted, rule, advice)
 
     def _check_names(
         self,

@@ -3,15 +3,21 @@
 import posixpath
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any, Final
 
 from perdure.datasets.annotation import Annotations
 from perdure.datasets.findings import Fault, Findings, Severity, quoted
 from perdure.datasets.formats.by_name import LabelsByName, NamedLabels
-from perdure.datasets.formats.coco_annotations import AnnotationReader
+from perdure.datasets.formats.coco_annotations import KEYPOINTS, AnnotationReader, other_task
 from perdure.datasets.formats.coco_categories import Categories, read_categories, report_remapped
 from perdure.datasets.formats.coco_ids import IdTypes
-from perdure.datasets.formats.coco_images import FindImage, ListedImages, read_images
+from perdure.datasets.formats.coco_images import (
+    FindImage,
+    ListedImage,
+    ListedImages,
+    read_images,
+)
 from perdure.datasets.formats.split_names import NamedSplit, split_of_folders, split_of_name
 from perdure.datasets.image_names import ImageNames
 from perdure.datasets.json_file import json_fault, read_json
@@ -45,7 +51,8 @@ def read_coco(tree: Tree, rules: ImportRules, findings: Findings) -> Annotations
     in_order = sorted(files, key=lambda name: (_SPLIT_ORDER[files[name]], name))
     for name in in_order:
         merge.read(name, files[name])
-    return merge.annotations(in_order[0])
+    merge.settle()
+    return merge.annotations()
 
 
 class _Merge:
@@ -61,15 +68,52 @@ class _Merge:
         # The first file that lists an image, and its split.
         self._owners: dict[str, tuple[str, NamedSplit | None]] = {}
         self._all_read = True
+        self._others: dict[str, tuple[NamedSplit | None, str]] = {}  # files for other tasks
+        self._first_file = ""  # of those that are read for boxes
 
     def read(self, file: str, split: NamedSplit | None) -> None:
-        """Read a file; of a test file only which images it lists, as they are left out."""
-        path = self._tree.files[file]
-        value = read_json(path, file, self._findings, max_bytes=MAX_COCO_BYTES)
+        """Read a file; of a test file only which images it lists, as they are left out.
+
+        One for another task than detection is kept for `settle`.
+        """
+        value = read_json(self._tree.files[file], file, self._findings, max_bytes=MAX_COCO_BYTES)
+        task = "" if split == "test" else other_task(value, may_lack_list=split is None)
+        if task:
+            self._others[file] = (split, task)
+        else:
+            self._take(value, file, split)
+
+    def settle(self) -> None:
+        """Leave the files for other tasks out, where there are files for detection.
+
+        COCO has captions, panoptic segments and keypoints of the images of which it has boxes.
+        Keypoints come with boxes: such a file is read, where no image of it is in another one.
+        """
+        known = frozenset(self._owners)
+        in_turn = sorted(self._others.items(), key=lambda other: other[1][1] != KEYPOINTS)
+        for file, (split, task) in in_turn:
+            value = read_json(self._tree.files[file], file, Findings(), max_bytes=MAX_COCO_BYTES)
+            left_out = (
+                not known.isdisjoint(self._listed(value, file, split))
+                if task == KEYPOINTS
+                else self._first_file
+            )
+            if left_out:
+                rule = "labels must be boxes, of each image in one file"
+                advice = f"it was left out, as it has {task}; {self._first_file} was read"
+                self._findings.warning("files.not-labels", file, task, rule, advice)
+            else:
+                self._take(value, file, split)
+
+    def _take(self, value: object, file: str, split: NamedSplit | None) -> None:
+        if split != "test":
+            self._first_file = self._first_file or file
         images = None
         if isinstance(value, dict):
             images = (
-                self._read_test(value, file) if split == "test" else self._read(value, file, split)
+                self._listed_images(value, file, split)
+                if split == "test"
+                else self._read(value, file, split)
             )
         elif value is not None:
             rule = "a COCO file must be an object with images, annotations and categories"
@@ -79,12 +123,12 @@ class _Merge:
         else:
             self._add_images(images, file, split)
 
-    def annotations(self, first_file: str) -> Annotations:
+    def annotations(self) -> Annotations:
         """All images with their boxes."""
         return self._labels.annotations(
             FORMAT,
             declared=tuple(self._classes),
-            declared_in=first_file,
+            declared_in=self._first_file,
             listed_only=True,
             report_unlabelled=self._all_read,
         )
@@ -109,10 +153,16 @@ class _Merge:
         category_ids.report(file, self._findings)
         return images
 
-    def _read_test(self, value: dict[str, Any], file: str) -> ListedImages | None:
-        """The images of a test file; they are left out, and so what is wrong with it is as well."""
+    def _listed_images(
+        self, value: dict[str, Any], file: str, split: NamedSplit | None
+    ) -> ListedImages | None:
+        """The images of a file that is left out; what is wrong with it is left out as well."""
         unheard = Findings()
-        return read_images(value, file, IdTypes(), self._finder(file, "test", unheard), unheard)
+        return read_images(value, file, IdTypes(), self._finder(file, split, unheard), unheard)
+
+    def _listed(self, value: object, file: str, split: NamedSplit | None) -> Iterable[str]:
+        images = self._listed_images(value, file, split) if isinstance(value, dict) else None
+        return images.by_path if images else ()
 
     def _finder(self, file: str, split: NamedSplit | None, findings: Findings) -> FindImage:
         def is_of_split(path: str) -> bool:
@@ -139,7 +189,7 @@ class _Merge:
             elif split != "test":
                 again[owner].append(path)
             if owner == file:
-                self._labels.add(path, NamedLabels(file, image.size, tuple(image.boxes)))
+                self._labels.add(path, _labels(image, file))
         for owner, paths in again.items():
             self._findings.add(_listed_by_two(owner, paths), file)
 
@@ -164,6 +214,10 @@ def _split_of_file(file: str) -> NamedSplit | None:
     if len(named) > 1:  # train_val.json
         return None
     return next(iter(named), None) or split_of_folders(file)
+
+
+def _labels(image: ListedImage, file: str) -> NamedLabels:
+    return NamedLabels(file, image.size, tuple(image.boxes), image.group)
 
 
 def _listed_by_two(owner: str, paths: list[str]) -> Fault:

@@ -12,6 +12,7 @@ from perdure.datasets.formats.coco_boxes import (
     has_box,
     read_bbox,
     read_envelope,
+    read_shares,
 )
 from perdure.datasets.formats.coco_categories import Categories
 from perdure.datasets.formats.coco_ids import (
@@ -24,7 +25,11 @@ from perdure.datasets.formats.coco_images import ListedImage, ListedImages
 from perdure.datasets.json_file import json_fault, json_text, pointer, whole_number
 from perdure.datasets.rules import ImportRules
 
+KEYPOINTS: Final = "keypoints"
+
 _KEY: Final = "annotations"
+# What annotations are that have one of these keys.
+_CONTENTS: Final = {"caption": "captions", "segments_info": "panoptic segments"}
 
 
 class AnnotationReader:
@@ -84,12 +89,13 @@ class AnnotationReader:
     def _take(self, entry: dict[str, Any], number: int) -> None:
         image = self._image(entry, number)
         class_name = self._class_name(entry, number)
-        corners = self._corners(entry, number, image)
+        corners, shares = self._corners(entry, number, image)
         if isinstance(corners, list):
             for fault, way in corners:
                 self._add(fault, number, *way)
         elif class_name is not None and image is not None:
-            image.boxes.append(NamedBox(class_name, *corners, pointer=pointer(_KEY, number)))
+            place = pointer(_KEY, number)
+            image.boxes.append(NamedBox(class_name, *corners, pointer=place, shares=shares))
             return
         if class_name is not None:
             self.unread.add(class_name)
@@ -122,20 +128,27 @@ class AnnotationReader:
 
     def _corners(
         self, entry: dict[str, Any], number: int, image: ListedImage | None
-    ) -> Numbers | list[Misplaced]:
-        """The corners of an annotation's box, or the faults why there is none to read."""
+    ) -> tuple[Numbers | list[Misplaced], Numbers | None]:
+        """The corners of an annotation's box, or the faults why there is none to read.
+
+        And the shares that it was made of, where they are known.
+        """
         numbers = read_bbox(entry)
         if isinstance(numbers, list):
-            return numbers
+            return numbers, None
         if numbers is not None:
-            self._evidence.see(numbers, image.size if image else None)
-            return corners_of(numbers, self._rules.box_format)
+            size = image.size if image else None
+            shares = read_shares(entry, numbers, size)
+            if shares is not None:
+                return corners_of(numbers, "xywh"), shares
+            self._evidence.see(numbers, size)
+            return corners_of(numbers, self._rules.box_format), None
         enveloped = read_envelope(entry)
         if isinstance(enveloped, list):
-            return enveloped
+            return enveloped, None
         corners, note = enveloped
         self._add(note, number)
-        return corners
+        return corners, None
 
     def _is_repeated(self, entry: dict[str, Any]) -> bool:
         """Whether an annotation has the id of an earlier one. Nothing needs it: it may be none."""
@@ -183,14 +196,40 @@ class AnnotationReader:
         self._findings.add(fault, self._file, pointer=pointer(_KEY, number, *way))
 
 
+def other_task(value: object, *, may_lack_list: bool) -> str:
+    """What a file has in place of boxes alone, "" where it seems to be for detection.
+
+    That is a file with keypoints, one whose annotations have neither boxes nor classes, and, with
+    `may_lack_list`, one that lists images and has no list of annotations.
+    """
+    if not isinstance(value, dict):
+        return ""
+    if _KEY not in value and may_lack_list and isinstance(value.get("images"), list):
+        return "no annotations"
+    entries = value.get(_KEY)
+    if not isinstance(entries, list):
+        return ""
+    objects = [entry for entry in entries if isinstance(entry, dict)]
+    if any(entry.get(KEYPOINTS) for entry in objects):
+        return KEYPOINTS
+    if not objects or any("category_id" in entry or has_box(entry) for entry in objects):
+        return ""
+    return _content_of(objects)
+
+
+def _content_of(objects: list[Any]) -> str:
+    for key, content in _CONTENTS.items():
+        if any(isinstance(entry, dict) and key in entry for entry in objects):
+            return content
+    return "no boxes"
+
+
 def _no_boxes(entries: object) -> Fault:
     """The fault of a file that is not one for detection."""
     if not isinstance(entries, list):
         entries, what = [], "there is no list of them"
-    elif any(isinstance(entry, dict) and "caption" in entry for entry in entries):
-        what = "these are captions"
-    elif any(isinstance(entry, dict) and "segments_info" in entry for entry in entries):
-        what = "these are panoptic segments"
+    elif (content := _content_of(entries)) in _CONTENTS.values():
+        what = f"these are {content}"
     else:
         what = "none of these has one"
     return Fault(

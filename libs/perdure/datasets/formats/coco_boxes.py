@@ -28,6 +28,31 @@ _MIN_LEAVING_SHARE: Final = 0.25
 _MIN_ORDERED_SHARE: Final = 0.95
 
 
+# Of an annotation that an export wrote: centre and size as shares of the image. Its bbox in pixels
+# is these times the size, rounded to floats, which no arithmetic leads back from.
+SHARES_KEY: Final = "perdure_box"
+
+
+def bbox_of(shares: Numbers, width: int, height: int) -> Numbers:
+    """The bbox in pixels (left, top, width, height) of centre and size as shares of an image."""
+    x, y, across, down = shares
+    return (x - across / 2) * width, (y - down / 2) * height, across * width, down * height
+
+
+def read_shares(
+    annotation: dict[str, Any], bbox: Numbers, size: tuple[int, int] | None
+) -> Numbers | None:
+    """The shares that a bbox was made of; None where there are none, or something changed since."""
+    shares = annotation.get(SHARES_KEY)
+    if size is None or not isinstance(shares, list) or len(shares) != 4:
+        return None
+    if not all(isinstance(share, float) for share in shares):
+        return None
+    x, y, across, down = shares
+    exact = (x, y, across, down)
+    return exact if bbox_of(exact, *size) == bbox else None
+
+
 def has_box(annotation: object) -> bool:
     """Whether an annotation has a bbox, or polygons that one could be made of."""
     return isinstance(annotation, dict) and bool(

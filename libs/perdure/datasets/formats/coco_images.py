@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from perdure.datasets.findings import Fault, Findings, Severity
+from perdure.datasets.findings import Fault, Findings, Severity, quoted
 from perdure.datasets.formats.by_name import NamedBox
 from perdure.datasets.formats.coco_ids import Id, IdTypes, canonical_id, invalid_id
+from perdure.datasets.formats.image_groups import GROUP_KEY, group_fault
 from perdure.datasets.json_file import json_fault, json_text, pointer, whole_number
 
 _KEY: Final = "images"
@@ -24,6 +25,7 @@ class ListedImage:
     size: _Size | None
     id: Id | None = None  # the first one, where the image is listed under several
     boxes: list[NamedBox] = field(default_factory=list)
+    group: str = ""
 
 
 @dataclass
@@ -93,6 +95,10 @@ def _image(
     image.size = image.size or size
     if size not in (None, image.size):
         findings.add(_other_size(size, image.size), file, pointer=pointer(_KEY, number))
+    if wrong := _group_fault(image, entry):
+        findings.add(wrong, file, pointer=pointer(_KEY, number, GROUP_KEY))
+    else:
+        image.group = image.group or entry.get(GROUP_KEY, "")
     return image
 
 
@@ -100,6 +106,15 @@ def _size(entry: dict[str, Any]) -> _Size | None:
     """The size that an entry claims, None where one of its numbers is none of pixels."""
     width, height = whole_number(entry.get("width")), whole_number(entry.get("height"))
     return (width, height) if width and height and min(width, height) > 0 else None
+
+
+def _group_fault(image: ListedImage, entry: dict[str, Any]) -> Fault | None:
+    """What is wrong with the group that an entry names, where it names one."""
+    group = entry.get(GROUP_KEY, "")
+    if (fault := group_fault(group)) or group in ("", image.group) or not image.group:
+        return fault
+    rule = f"an image must be in one group; before it was in {quoted(image.group)}"
+    return json_fault(group, rule, "correct one of the two entries, or remove it")
 
 
 def _id_fault(first: dict[str, Any], entry: dict[str, Any]) -> Fault | None:

@@ -1,4 +1,9 @@
-"""Shapes in Label Studio's results: in percent of the image, and turned where somebody did so."""
+"""Shapes in Label Studio's results: in percent of the image, and turned where somebody did so.
+
+`image_rotation` says how the image was turned on the screen, and changes nothing: the editor saves
+percentages of the original image (so its documentation of the Image tag). Its versions of 2020 turn
+shapes back by that angle when they save, later ones never turn them.
+"""
 
 import math
 from collections.abc import Iterable

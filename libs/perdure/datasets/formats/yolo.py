@@ -8,6 +8,8 @@ from perdure.datasets.annotation import AnnotatedImage, Annotations, Box
 from perdure.datasets.border import clip_box
 from perdure.datasets.findings import Fault, Findings, Severity
 from perdure.datasets.formats.class_use import check_use
+from perdure.datasets.formats.image_groups import read_groups
+from perdure.datasets.formats.unlabelled import report_unlabelled
 from perdure.datasets.formats.yolo_config import MAX_CONFIG_BYTES, YoloConfig, parse_config
 from perdure.datasets.formats.yolo_inner_folder import data_set_around, report_inner_folder
 from perdure.datasets.formats.yolo_layout import label_name, split_images
@@ -23,9 +25,6 @@ _CONFIG_NAMES: Final = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 _CLASSES_FILE: Final = "classes.txt"
 # Text files that tools put beside labels and that hold none.
 _NO_LABELS: Final = frozenset({"classes.txt", "train.txt", "val.txt", "valid.txt", "test.txt"})
-# Pictures of nothing are a minority in sets that people make; when labels were lost on the way,
-# as a rule a whole folder of them was.
-MAX_UNLABELLED_SHARE: Final = 0.5
 # Errors about where images lie.
 _ABOUT_PLACES: Final = ("yaml.path", "files.")
 
@@ -65,6 +64,7 @@ def read_yolo(tree: Tree, rules: ImportRules, findings: Findings) -> Annotations
         rules.sixth_field,
         rules.drop_degenerate,
     )
+    groups = read_groups(tree, config.groups, config_file, findings) if config.groups else {}
     images = []
     as_written: list[Box] = []
     past_border = Findings()
@@ -73,7 +73,8 @@ def read_yolo(tree: Tree, rules: ImportRules, findings: Findings) -> Annotations
         rows = _read_labels(tree, label_file, form, findings)
         as_written += [box for box, _, _ in rows]
         boxes = _clip(rows, label_file, past_border, findings)
-        images.append(AnnotatedImage(name, tree.files[name], boxes, split))
+        group = groups.get(name, "")
+        images.append(AnnotatedImage(name, tree.files[name], boxes, split, group=group))
     _report_files(tree, splits, findings)
     if not check_box_format(as_written, config_file, findings):
         findings.take_over(past_border)  # of rows that mean something else they are noise
@@ -208,23 +209,12 @@ def _made_up(used: set[int], has_config: bool, findings: Findings) -> tuple[str,
 def _report_files(tree: Tree, images: Iterable[str], findings: Findings) -> None:
     images = set(images)
     missing = sorted(image for image in images if _label_file(tree, image) not in tree.files)
-    if len(missing) > MAX_UNLABELLED_SHARE * len(images):
-        findings.error(
-            "files.labels-missing",
-            missing[0],
-            f"{len(missing)} of {len(images)} images",
-            "an image must have a label file, empty when nothing is on it",
-            "see that the labels of images/NAME.jpg lie in labels/NAME.txt; "
-            "for images with nothing on them create empty .txt files",
-        )
-    elif missing:
-        findings.warning(
-            "files.background",
-            missing[0],
-            f"{len(missing)} of {len(images)} images",
-            "an image must have a label file, empty when nothing is on it",
-            "they count as background; add label files where that is wrong",
-        )
+    rule = "an image must have a label file, empty when nothing is on it"
+    where = (
+        "see that the labels of images/NAME.jpg lie in labels/NAME.txt; "
+        "for images with nothing on them create empty .txt files"
+    )
+    report_unlabelled(missing, len(images), rule, where, findings)
     every_label = {_label_file(tree, image) for image in tree.images()}
     label_folders = {posixpath.dirname(label_name(image)) for image in images}
     folders = label_folders | {posixpath.dirname(image) for image in images}

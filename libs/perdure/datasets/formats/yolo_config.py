@@ -22,6 +22,7 @@ _MAX_NAME_CHARACTERS: Final = 200
 _INTEGER: Final = re.compile(r"\d{1,9}", re.ASCII)
 
 _SPLIT_KEYS: Final = ("train", "val", "test")
+GROUPS_KEY: Final = "perdure_groups"  # no other tool uses it
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class YoloConfig:
     path: str = ""
     splits: dict[str, tuple[Place, ...]] = field(default_factory=dict)
     keypoint_fields: int = 0  # fields that kpt_shape of a pose data set adds to each row
+    groups: Place | None = None  # the file that says which images stay in one split
 
 
 def parse_config(text: str, file: str, findings: Findings) -> YoloConfig:
@@ -70,6 +72,7 @@ def parse_config(text: str, file: str, findings: Findings) -> YoloConfig:
             if name in entries and _text(entries[name])
         },
         keypoint_fields=_keypoint_fields(entries.get("kpt_shape"), file, findings),
+        groups=_groups(entries.get(GROUPS_KEY), file, findings),
     )
 
 
@@ -202,6 +205,16 @@ def _places(node: yaml.Node, file: str, findings: Findings) -> tuple[Place, ...]
     rule = "a split must be a folder, a list file, or a list of those"
     _fault(findings, file, node, "yaml.path", rule, "write train: images/train")
     return ()
+
+
+def _groups(node: yaml.Node | None, file: str, findings: Findings) -> Place | None:
+    if node is None or not _text(node):
+        return None
+    if isinstance(node, yaml.ScalarNode):
+        return Place(_text(node), _line(node))
+    rule = f"{GROUPS_KEY} must name a JSON file"
+    _fault(findings, file, node, "yaml.path", rule, f"write {GROUPS_KEY}: groups.json")
+    return None
 
 
 def _keypoint_fields(node: yaml.Node | None, file: str, findings: Findings) -> int:
