@@ -131,7 +131,7 @@ def test_a_damaged_image_is_not_exported(server, perdure, tmp_path):
 
     server.world.store.delete(blob_key(manifest.images[1].digest))
     ran = perdure("dataset", "export", manifest.version, "--format", "yolo", "--out", "out")
-    assert "has no image" in ran.err
+    assert "push the data set again" in ran.err
 
 
 def test_a_manifest_travels_with_its_digest_and_damage_is_seen(server, tmp_path):

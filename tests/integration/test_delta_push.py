@@ -8,7 +8,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from perdure.artifacts.archive import pack_folder
 from perdure.artifacts.port import StoredObject
 from perdure.client import Client, blobs
 from perdure.datasets.check import check
@@ -20,6 +19,7 @@ from perdure_data_prep.importing import Imported, import_archive
 from tests.builders.datasets import picture, write_files, yolo_files
 from tests.builders.formats import in_format
 from tests.builders.gateway import ServerThread, World, digest_of
+from tests.builders.packing import pack_folder
 
 
 @dataclass

@@ -79,6 +79,7 @@ def test_a_refused_data_set_answers_with_its_first_findings(server, client, perd
     assert answer.headers["Content-Type"] == "application/problem+json"
     body = answer.json()
     assert (body["type"], body["status"]) == ("urn:perdure:problem:dataset.invalid", 422)
+    assert f"perdure dataset findings {task_id}" in body["detail"]
     assert body["counts"]["errors"] == FAULTS
     assert len(body["findings"]) == MAX_FINDINGS
     assert body["findings"][2] == {
@@ -158,3 +159,27 @@ def test_damaged_findings_are_said_to_be_so(server, client, tmp_path, text):
     server.world.store.put_bytes("datasets/findings/x.json", text)
     answer = httpx.get(f"{server.url}/v1/tasks/{task_id}/result")
     assert (answer.status_code, answer.json()["code"]) == (500, DamagedObject.code)
+
+
+@pytest.mark.parametrize("change", ["a row is gone", "a digit is another", "it is cut off"])
+def test_findings_that_are_others_than_were_stored_are_seen(server, client, tmp_path, change):
+    """Bytes that changed behind the store's back, and still read as findings where they can."""
+    task_id = submitted(client, tmp_path / "sent")
+    refused(server, task_id, tmp_path / "bad")
+    text = server.world.store.get_bytes("datasets/findings/x.json")
+    (path,) = (
+        path
+        for path in (server.world.root / "store/data").rglob("*")
+        if path.is_file() and path.read_bytes() == text
+    )
+    rows = text.splitlines(keepends=True)
+    changed = {
+        "a row is gone": b"".join(rows[:1] + rows[2:]),
+        "a digit is another": text.replace(b'"line": 7,', b'"line": 8,'),
+        "it is cut off": text[:1000],
+    }[change]
+    assert changed != text
+    path.chmod(0o644)
+    path.write_bytes(changed)
+    with pytest.raises(DamagedObject, match="push the data set again"):
+        list(client.findings(task_id))

@@ -15,7 +15,6 @@ from google.protobuf import json_format
 from PIL import Image
 
 from perdure.artifacts import ObjectStore, StoredObject, open_store
-from perdure.artifacts.archive import pack_folder
 from perdure.artifacts.hashing import digest_bytes
 from perdure.attempts.channel import CHANNEL_VARIABLE, JOB_FILE, STOPPED
 from perdure.contracts.v1 import events_pb2
@@ -26,6 +25,7 @@ from perdure.datasets.thin_archive import IMAGES_FILE, NamedImage, images_text
 from perdure.domain.failures import POLICIES, Failure, Response
 from tests.builders.datasets import ROW, encoded, picture, write_files, write_zip, yolo_files
 from tests.builders.formats import in_format
+from tests.builders.packing import pack_folder
 
 TIMEOUT_S = 60
 
@@ -231,6 +231,7 @@ def test_a_broken_data_set_is_rejected_with_all_its_faults(store, tmp_path):
     assert said[-1]["detail"].startswith(
         "2 errors in data set birds; first: labels/0.txt:1: error: label.class-out-of-range: '7'"
     )
+    assert said[-1]["detail"].endswith("; `perdure dataset findings t1` lists all")
     [facts] = of_kind(said, "facts")
     rejected = json_format.ParseDict(facts["facts"]["rejected"], events_pb2.DatasetRejected())
     assert (rejected.name, rejected.errors, rejected.warnings) == ("birds", 2, 0)

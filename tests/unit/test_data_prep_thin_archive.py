@@ -90,6 +90,13 @@ def test_more_files_or_bytes_than_an_archive_may_have_are_refused(store, tmp_pat
     complete(store, folder, named, max_entries=4, max_bytes=total_bytes)
 
 
+def test_few_images_in_many_folders_are_refused(store, tmp_path):
+    named = {f"{number}{'/a' * 19}/b.jpg": GOOD for number in range(10)}
+    folder = tmp_path / "unpacked"
+    assert refused(store, folder, named, max_entries=201) == "archive.too-many-entries"
+    complete(store, folder, named, max_entries=202)  # with the top, and the one for labels
+
+
 def test_one_image_under_a_thousand_names_is_a_bomb(store, tmp_path):
     named = {f"{number}.jpg": GOOD for number in range(1000)}
     code = refused(store, tmp_path / "one", named, ratio_free_bytes=0)

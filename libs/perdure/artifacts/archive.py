@@ -1,4 +1,4 @@
-"""Zip archives: unpacking ones that are not trusted, and packing a data set for an upload.
+"""Zip archives that are not trusted, and how they are unpacked.
 
 A refused archive raises UnsafeArchive: `details["faults"]` are `Fault`s, all those of its entries,
 and `details["code"]` is the first one's: archive.broken, .encrypted, .link, .path-escape,
@@ -13,37 +13,28 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from perdure.artifacts.directory import count_entries
-from perdure.artifacts.entry_names import collision_key, plain_name
-from perdure.artifacts.files import sync_file, sync_folder, temporary_beside
+from perdure.artifacts.entry_names import (
+    LITTER,
+    MAX_PATH_BYTES,
+    add_folders,
+    collision_key,
+    is_utf8,
+    plain_name,
+)
 from perdure.artifacts.hashing import CHUNK_BYTES
-from perdure.errors import InvalidInput, UnsafeArchive
-
-IMAGE_SUFFIXES: Final = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
-# Labels, and what names classes and splits, in any of the formats that are read.
-_TEXT_SUFFIXES: Final = frozenset({".csv", ".json", ".tsv", ".txt", ".xml", ".yaml", ".yml"})
-_PACKED: Final = IMAGE_SUFFIXES | _TEXT_SUFFIXES
-# What file managers of other systems leave in archives.
-_LITTER: Final = frozenset({"__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini"})
+from perdure.errors import UnsafeArchive
 
 _METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 # Flags of APPNOTE 4.4.4: encrypted, strongly encrypted, with an encrypted directory.
 _ENCRYPTED: Final = 0x1 | 0x40 | 0x2000
 _UTF8: Final = 0x800
 _LOCAL_HEADER_BYTES: Final = 30  # APPNOTE 4.3.7, without the name and the extra field
-_MAX_FAULTS: Final = 1000  # of one archive; more say nothing new
-_EPOCH: Final = (
-    1980,
-    1,
-    1,
-    0,
-    0,
-    0,
-)  # the earliest time a zip can hold: packing depends on no clock
+MAX_FAULTS: Final = 1000  # of one archive; more say nothing new
 
 
 @dataclass(frozen=True)
@@ -86,7 +77,7 @@ def unpack(
     entries = _directory(archive, limits)
     try:
         with zipfile.ZipFile(archive) as opened:
-            plan = _plan(opened, entries)
+            plan = _plan(opened, entries, limits)
             unpacked_bytes = sum(info.file_size for info in plan.values())
             check_size(unpacked_bytes, archive.stat().st_size, limits)
             target.mkdir(parents=True)
@@ -103,39 +94,6 @@ def unpack(
     except _ZIP_ERRORS as error:
         raise refusal("archive.broken", f"the archive cannot be read: {error}", _AGAIN) from error
     return len(plan)
-
-
-def pack_folder(folder: Path, target: Path) -> Path:
-    """Zip what belongs to a data set (images, labels, data.yaml) and return `target`.
-
-    Equal folders give equal archives: entries are sorted and carry no time, owner or mode. Hidden
-    files and folders stay out. Raises InvalidInput when there is nothing to pack or a link leads
-    out of `folder`.
-    """
-    return pack_files(dataset_files(folder), target)
-
-
-def pack_files(files: Sequence[tuple[str, Path]], target: Path) -> Path:
-    """Zip files by their names in the archive, as pack_folder does, and return `target`."""
-    temporary = temporary_beside(target)
-    try:
-        with zipfile.ZipFile(temporary, "x") as archive:
-            for name, path in sorted(files):
-                info = zipfile.ZipInfo(name, _EPOCH)
-                info.create_system = 3  # Unix, whatever system packs
-                info.external_attr = (stat.S_IFREG | 0o644) << 16
-                # Images are compressed already: deflating them costs time and saves nothing.
-                is_image = path.suffix.lower() in IMAGE_SUFFIXES
-                info.compress_type = zipfile.ZIP_STORED if is_image else zipfile.ZIP_DEFLATED
-                info.file_size = path.stat().st_size
-                with path.open("rb") as source, archive.open(info, "w") as entry:
-                    shutil.copyfileobj(source, entry, CHUNK_BYTES)
-        sync_file(temporary)
-        temporary.replace(target)
-        sync_folder(target.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return target
 
 
 # What zipfile raises for bytes that are no zip archive.
@@ -159,7 +117,10 @@ def refusal(code: str, fault: str, advice: str) -> UnsafeArchive:
 
 
 def refusal_of(faults: Sequence[Fault]) -> UnsafeArchive:
-    """The error for an archive, or what comes in the place of one, with these faults."""
+    """The error for an archive, or what comes in the place of one, with these faults.
+
+    They go into logs and messages: an entry's name, which may have 64 KiB, is cut.
+    """
     first = faults[0]
     more = f" (and {len(faults) - 1} more faults)" if len(faults) > 1 else ""
     return UnsafeArchive(
@@ -167,7 +128,12 @@ def refusal_of(faults: Sequence[Fault]) -> UnsafeArchive:
         code=first.code,
         fault=first.fault,
         advice=first.advice,
-        faults=tuple(faults[:_MAX_FAULTS]),
+        faults=tuple(
+            fault
+            if len(fault.entry) <= MAX_PATH_BYTES
+            else replace(fault, entry=fault.entry[: MAX_PATH_BYTES - 1] + "\N{HORIZONTAL ELLIPSIS}")
+            for fault in faults[:MAX_FAULTS]
+        ),
     )
 
 
@@ -185,7 +151,9 @@ def _directory(archive: Path, limits: ArchiveLimits) -> int:
     return entries
 
 
-def _plan(opened: zipfile.ZipFile, entries: int) -> dict[PurePosixPath, zipfile.ZipInfo]:
+def _plan(
+    opened: zipfile.ZipFile, entries: int, limits: ArchiveLimits
+) -> dict[PurePosixPath, zipfile.ZipInfo]:
     """The files to write, by their checked names."""
     infos = opened.infolist()
     if len(infos) != entries:  # versions of zipfile look for the directory in different ways
@@ -199,17 +167,17 @@ def _plan(opened: zipfile.ZipFile, entries: int) -> dict[PurePosixPath, zipfile.
             faults.append(name)
             continue
         faults += _kind_faults(info, name)
-        if info.is_dir():
+        if info.orig_filename.endswith(("/", "\\")):
             folders.append(name)
         else:
             files.append((name, info))
-    faults += _distinct_faults([name for name, _ in files], folders)
+    faults += _distinct_faults([name for name, _ in files], folders, limits)
     if faults:
         raise refusal_of(faults)
     return {
         name: info
         for name, info in files
-        if not _LITTER.intersection(name.parts) and not name.name.startswith("._")
+        if not LITTER.intersection(name.parts) and not name.name.startswith("._")
     }
 
 
@@ -236,34 +204,42 @@ def _place_faults(infos: Sequence[zipfile.ZipInfo], directory: int) -> list[Faul
     return found
 
 
-def check_distinct(files: Iterable[PurePosixPath], folders: Sequence[PurePosixPath] = ()) -> None:
-    """Raise UnsafeArchive for two files of one name, and a name that is a file and a folder."""
-    faults = _distinct_faults(files, folders)
+def check_distinct(
+    files: Iterable[PurePosixPath], folders: Sequence[PurePosixPath], limits: ArchiveLimits
+) -> None:
+    """Raise UnsafeArchive for two files of one name, for a name that is a file and a folder, and
+    for more folders than there may be entries.
+    """
+    faults = _distinct_faults(files, folders, limits)
     if faults:
         raise refusal_of(faults)
 
 
 def _distinct_faults(
-    files: Iterable[PurePosixPath], folders: Sequence[PurePosixPath]
+    files: Iterable[PurePosixPath], folders: Sequence[PurePosixPath], limits: ArchiveLimits
 ) -> list[Fault]:
     advice = "keep one of them"
     found: list[Fault] = []
     seen: dict[str, PurePosixPath] = {}
-    places = set(folders)
+    places = {collision_key(str(folder)) for folder in folders}
     for folder in folders:
-        places.update(folder.parents)
+        add_folders(folder, places)
     for name in files:
         first = seen.setdefault(collision_key(str(name)), name)
         if first is not name:
             fault = (
                 f"two entries are called {str(name)!r}"
                 if first == name
-                else f"{str(first)!r} and {str(name)!r} differ only in case or in how accents are "
-                "encoded"
+                else f"{str(first)!r} and {str(name)!r} differ only in case, in how accents are "
+                "encoded, or in dots and spaces at the end"
             )
             found.append(Fault("archive.duplicate-name", fault, advice, str(name)))
-        places.update(name.parents)
-    for key in {collision_key(str(place)) for place in places}.intersection(seen):
+        add_folders(name, places)
+        if len(places) > limits.max_entries:
+            # Each entry may bring 31 of them, and each costs the disk more than an empty file.
+            fault = f"the archive's files lie in more than {limits.max_entries} folders"
+            return [*found, Fault("archive.too-many-entries", fault, "use fewer folders")]
+    for key in places.intersection(seen):
         fault = f"{str(seen[key])!r} is a file and a folder at once"
         found.append(Fault("archive.duplicate-name", fault, advice, str(seen[key])))
     return found
@@ -302,7 +278,7 @@ def checked_path(raw: str) -> PurePosixPath:
 def _plain(raw: str | Fault) -> PurePosixPath | Fault:
     if isinstance(raw, Fault):
         return raw
-    if not _is_utf8(raw):
+    if not is_utf8(raw):
         return _not_utf8(raw)
     name = plain_name(raw)
     return Fault("archive.path-escape", name, _PLAIN, raw) if isinstance(name, str) else name
@@ -344,49 +320,3 @@ def _write(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> None:
     with os.fdopen(descriptor, "wb") as file, archive.open(info) as entry:
         # An entry cannot give more than the size it declares, which was counted: see ZipExtFile.
         shutil.copyfileobj(entry, file, CHUNK_BYTES)
-
-
-def belongs(name: str) -> bool:
-    """Whether a file of this name is packed: an image, labels, or a list of names."""
-    return Path(name).suffix.lower() in _PACKED
-
-
-def dataset_files(folder: Path) -> list[tuple[str, Path]]:
-    """Names and paths of what belongs to a data set (images, labels, data.yaml), sorted by name.
-
-    Hidden files and folders stay out. Raises InvalidInput when there is nothing, when a link leads
-    out of `folder`, and for a name that is not UTF-8.
-    """
-    root = folder.resolve()
-    found = []
-    for place, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in _LITTER]
-        for name in folders + names:
-            path = Path(place, name)
-            if path.is_symlink() and not path.resolve().is_relative_to(root):
-                raise InvalidInput(
-                    f"{path} is a link that leads out of {folder}: copy the file there"
-                )
-        found += [
-            (Path(place, name).relative_to(root).as_posix(), Path(place, name))
-            for name in names
-            if belongs(name) and not name.startswith(".")
-        ]
-    files = sorted(entry for entry in found if entry[1].is_file())
-    if not files:
-        raise InvalidInput(
-            f"{folder} holds no images and no labels: name the data set's top folder"
-        )
-    for name, _path in files:
-        if not name.isascii() and not _is_utf8(name):
-            raise InvalidInput(f"the name {name!r} in {folder} is not UTF-8: rename the file")
-    return files
-
-
-def _is_utf8(name: str) -> bool:
-    """Whether a name was bytes of UTF-8; what was not, Python holds as lone surrogates."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -12,7 +12,7 @@ from urllib3.response import BaseHTTPResponse
 
 from perdure.artifacts.archive import ArchiveLimits, Fault, refusal_of
 from perdure.artifacts.credentials import Credentials
-from perdure.artifacts.entry_names import collision_key, plain_name
+from perdure.artifacts.entry_names import add_folders, collision_key, plain_name
 from perdure.artifacts.s3_address import S3Address
 from perdure.artifacts.s3_bucket import client_of
 from perdure.artifacts.s3_errors import BucketMissing, asking
@@ -100,7 +100,7 @@ class _Plan:
         other = self.names.setdefault(collision_key(str(name)), name)
         if other is not name:
             self._collides(other, key)
-        self.folders.update(collision_key(str(parent)) for parent in name.parents)
+        add_folders(name, self.folders)
         self.objects[name] = (key, size_bytes)
         self.size_bytes += size_bytes
 
@@ -126,9 +126,10 @@ def _listed(client: Minio, address: S3Address, limits: ArchiveLimits) -> _Plan:
             relative = key.removeprefix(address.prefix)
             if relative and not relative.endswith("/"):  # else it stands for a folder
                 plan.add(key, relative, found.size or 0)
-            if count > limits.max_entries or plan.size_bytes > limits.max_bytes:
+            entries = max(count, len(plan.folders))
+            if entries > limits.max_entries or plan.size_bytes > limits.max_bytes:
                 raise InvalidInput(
-                    f"{address} holds more than {limits.max_entries} objects or "
+                    f"{address} holds more than {limits.max_entries} objects or folders, or "
                     f"{limits.max_bytes} bytes: give a longer prefix, or split the data set"
                 )
             if len(plan.faults) >= _MAX_FAULTS:

@@ -5,7 +5,7 @@ in the archive, all in one request, and larger ones each by itself: a push that 
 where it was.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -86,7 +86,7 @@ def _named(path: Path) -> NamedImage:
     return NamedImage(hasher.hexdigest(), size_bytes)
 
 
-def _missing(connection: Connection, digests: Collection[str]) -> list[str]:
+def _missing(connection: Connection, digests: Mapping[str, object]) -> list[str]:
     """Those of the digests that the server wants to have sent."""
     response = connection.request(
         "POST",
@@ -97,9 +97,11 @@ def _missing(connection: Connection, digests: Collection[str]) -> list[str]:
         reply_timeout_s=LONG_REPLY_TIMEOUT_S,
     )
     missing = form_of(response).get("missing")
-    if not isinstance(missing, list) or not set(digests).issuperset(missing):
+    if not isinstance(missing, list) or not all(
+        isinstance(digest, str) and digest in digests for digest in missing
+    ):
         raise ForeignServer("the server names other images than it was asked for")
-    return missing
+    return list(dict.fromkeys(missing))
 
 
 def _send(connection: Connection, image: NamedImage, path: Path) -> int:

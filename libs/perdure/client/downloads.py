@@ -24,6 +24,7 @@ _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 READ_BYTES: Final = 1024 * 1024
 # The server reads from a store that may have to be asked again.
 SILENCE_S: Final = 60.0
+DIGEST_HEADER: Final = "Perdure-Digest"  # of every stored file that the server sends
 
 # Called with the bytes that arrived so far, and the bytes of all files.
 OnProgress = Callable[[int, int], None]
@@ -74,11 +75,28 @@ def manifest(connection: Connection, version: str) -> Manifest:
 
 
 def findings(connection: Connection, task_id: str) -> Iterator[Json]:
-    """The findings of a task's data set, as they arrive."""
+    """The findings of a task's data set, as they arrive.
+
+    Raises DamagedObject: after the last of them, when they are others than were stored.
+    """
     path = f"/v1/tasks/{quote(task_id, safe='')}/findings"
     with connection.stream(path, silence_s=SILENCE_S) as response:
-        _head, found = parse_lines(_lines(response.iter_bytes(READ_BYTES)))
+        digest = blake3()
+        chunks = _hashed(response.iter_bytes(READ_BYTES), digest.update)
+        _head, found = parse_lines(_lines(chunks))
         yield from found
+        announced = response.headers.get(DIGEST_HEADER)
+    if digest.hexdigest() != announced:
+        raise DamagedObject(
+            f"the findings of task {task_id} arrived with the digest {digest.hexdigest()}, not "
+            f"{announced}: try again, or push the data set again"
+        )
+
+
+def _hashed(chunks: Iterator[bytes], update: Callable[[bytes], object]) -> Iterator[bytes]:
+    for chunk in chunks:
+        update(chunk)
+        yield chunk
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:

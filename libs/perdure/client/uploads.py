@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from perdure.artifacts.archive import IMAGE_SUFFIXES, dataset_files, pack_files
 from perdure.artifacts.hashing import digest_file
+from perdure.artifacts.packing import IMAGE_SUFFIXES, dataset_files, pack_files
 from perdure.client.blobs import send_missing
 from perdure.client.connection import LONG_REPLY_TIMEOUT_S, Connection
 from perdure.client.problems import form_of

@@ -12,14 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from perdure.artifacts.archive import (
-    IMAGE_SUFFIXES,
-    Fault,
-    checked_path,
-    refusal,
-    refusal_of,
-)
+from perdure.artifacts.archive import MAX_FAULTS, Fault, checked_path, refusal, refusal_of
 from perdure.artifacts.hashing import is_digest
+from perdure.artifacts.packing import IMAGE_SUFFIXES
 from perdure.errors import UnsafeArchive
 
 IMAGES_FILE: Final = "perdure-images.json"
@@ -74,6 +69,8 @@ def read_images(path: Path) -> list[tuple[PurePosixPath, NamedImage]]:
             images.append((_image_path(name), _image(name, form)))
         except UnsafeArchive as error:
             faults += error.details["faults"]
+        if len(faults) >= MAX_FAULTS:
+            break  # there may be millions
     if faults:
         raise refusal_of(faults)
     return images

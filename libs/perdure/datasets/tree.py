@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from perdure.artifacts.archive import IMAGE_SUFFIXES, belongs
 from perdure.artifacts.entry_names import collision_key, plain_name
+from perdure.artifacts.packing import IMAGE_SUFFIXES, belongs
 from perdure.datasets.findings import Findings
 from perdure.datasets.signatures import format_of
 from perdure.datasets.text import unreadable_file

@@ -19,7 +19,9 @@ _REPORT_INTERVAL_S: Final = 0.25
 
 
 def work(job: dict[str, Any], job_dir: Path, channel: Channel) -> Mapping[str, Any]:
-    """Prepare the data of a task: `job` holds store_url, data, val_ratio and seed."""
+    """Prepare the data of a task: `job` holds task_id, store_url, data, val_ratio
+    and seed.
+    """
     channel.started()
     store = open_store(job["store_url"])  # a wrong setting of this service is no fault of the task
     try:
@@ -57,7 +59,8 @@ def _prepare(store: ObjectStore, job: dict[str, Any], job_dir: Path, channel: Ch
     )
     if isinstance(outcome, Rejected):
         channel.facts({"rejected": outcome.facts})
-        raise AttemptError(Failure.DATASET_INVALID, outcome.detail)
+        more = f"`perdure dataset findings {job['task_id']}` lists all"
+        raise AttemptError(Failure.DATASET_INVALID, f"{outcome.detail}; {more}")
     channel.facts({"imported": outcome.facts, "probed": outcome.probed})
     return outcome.prepared
 

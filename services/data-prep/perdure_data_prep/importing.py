@@ -187,7 +187,7 @@ def _rejected(name: str, checked: CheckResult, findings: StoredObject) -> Reject
             "first_findings": first,
         },
         detail=f"{errors} {'error' if errors == 1 else 'errors'} in data set {name}; "
-        f"first: {first[0]}; `perdure dataset check PATH` lists all",
+        f"first: {first[0]}",
     )
 
 

@@ -61,7 +61,7 @@ def _check(
             f"the archive and its images are more than {limits.max_entries} files",
             "split the data set",
         )
-    check_distinct([*there, *(path for path, _ in named)], folders)
+    check_distinct([*there, *(path for path, _ in named)], folders, limits)
     # What arrived: each content once. A thousand names for one image are a bomb too.
     contents = {image.digest: image.size_bytes for _, image in named}
     check_size(

@@ -71,6 +71,11 @@ class DataFolder:
         return self.root / "outbox"
 
     @property
+    def spool(self) -> Path:
+        """Uploads that are on their way to the store."""
+        return self.root / "spool"
+
+    @property
     def server_log(self) -> Path:
         """The server's own log."""
         return self.root / "server.log"

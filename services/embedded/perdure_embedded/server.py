@@ -21,6 +21,7 @@ from perdure.messaging import topology
 from perdure.messaging.local import LocalBus
 from perdure.runtime.attempt import AttemptSettings, Craft, child_worker
 from perdure.runtime.clock import SystemClock, new_id
+from perdure.runtime.data_folder import emptied
 from perdure.runtime.embedded_postgres import EmbeddedPostgres
 from perdure.runtime.waiting import set_within
 from perdure.runtime.worker import Worker, WorkerSettings
@@ -28,6 +29,7 @@ from perdure_data_prep.craft import preparing
 from perdure_embedded.folder import DataFolder
 from perdure_gateway.bootstrap import build_app
 from perdure_gateway.server import GatewayServer
+from perdure_gateway.settings import GatewaySettings
 from perdure_publisher.craft import publishing
 from perdure_relay.relay import Relay
 from perdure_scheduler.dead_letters import DeadLetterKeeper
@@ -79,6 +81,8 @@ class EmbeddedServer:
         """
         async with AsyncExitStack() as stack:
             ports = await self._open(stack)
+            # Without what an earlier server was taking when it was killed.
+            await asyncio.to_thread(emptied, self._folder.spool)
             gateway = self._gateway(ports)
             stack.push_async_callback(gateway.stop)
             url = await gateway.start()
@@ -170,6 +174,7 @@ class EmbeddedServer:
             bus=ports.bus,
             clock=self._clock,
             new_id=new_id,
+            settings=GatewaySettings(spool_dir=self._folder.spool),
         )
         return GatewayServer(app, host=self._host, port=self._port)
 

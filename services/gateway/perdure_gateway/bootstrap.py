@@ -44,6 +44,7 @@ from perdure_gateway.projectors import Projectors
 from perdure_gateway.server import GatewayServer
 from perdure_gateway.settings import LOOPBACK_HOSTS, GatewayServiceSettings, GatewaySettings
 from perdure_gateway.tracing import Traced
+from perdure_gateway.version_images import VersionImages
 
 _logger = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ def build_app(
         log=log,
         read_models=read_models,
         store=store,
+        images=VersionImages(store),
         bus=bus,
         live=LiveFeed(bus, name=new_id()),
         clock=clock or SystemClock(),

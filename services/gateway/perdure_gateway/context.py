@@ -18,6 +18,7 @@ from perdure.runtime.clock import Clock, NewId
 from perdure.telemetry import tracing
 from perdure_gateway.live import LiveFeed
 from perdure_gateway.settings import GatewaySettings
+from perdure_gateway.version_images import VersionImages
 
 SOURCE: Final = "gateway"
 TASKS: Final = "tasks"
@@ -37,6 +38,7 @@ class Gateway:
     log: EventLog
     read_models: ReadModels
     store: ObjectStore
+    images: VersionImages
     bus: Bus
     live: LiveFeed
     clock: Clock

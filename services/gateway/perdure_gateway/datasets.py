@@ -1,7 +1,5 @@
 """GET /v1/datasets: the data set versions that were imported."""
 
-import asyncio
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
@@ -11,7 +9,7 @@ from perdure.datasets.snapshot import blob_key
 from perdure.errors import NotFound
 from perdure_gateway.context import DATASETS, GatewayOf, Id
 from perdure_gateway.listing import Before, Limit, Prefix, page
-from perdure_gateway.stored_files import stored_file
+from perdure_gateway.stored_files import stored_file, stored_image
 
 router = APIRouter()
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
@@ -55,8 +53,6 @@ async def dataset_findings(gateway: GatewayOf, version: Id) -> StreamingResponse
 async def dataset_image(gateway: GatewayOf, version: Id, digest: Digest) -> StreamingResponse:
     """The original bytes of an image, by their BLAKE3 as the manifest has it."""
     await show_dataset(gateway, version)
-    key = blob_key(digest)
-    stored = await asyncio.to_thread(gateway.store.stat, key)
-    if stored is None:
+    if not await gateway.images.hold(version, digest):
         raise NotFound(f"data set version {version} has no image {digest}")
-    return await stored_file(gateway, asdict(stored))
+    return await stored_image(gateway, blob_key(digest), digest)

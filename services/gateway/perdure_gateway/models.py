@@ -52,5 +52,5 @@ async def model_file(gateway: GatewayOf, model_id: Id, name: str) -> StreamingRe
     body = await show_model(gateway, model_id)
     for blob in body["files"]:
         if blob["name"] == name:
-            return await stored_file(gateway, blob)
+            return await stored_file(gateway, blob, again="train the model again")
     raise NotFound(f"model {model_id} has no file {name!r}", model_id=model_id)

@@ -52,8 +52,8 @@ async def task_result(gateway: GatewayOf, task_id: Id) -> Response | dict[str, A
         )
     counts, first = await asyncio.to_thread(_first, gateway.store, rejected.findings.key)
     error = InvalidDataset(
-        f"data set {rejected.name} was refused: {rejected.errors} errors; correct them, and push "
-        "it again",
+        f"data set {rejected.name} was refused: {rejected.errors} errors; correct them (`perdure "
+        f"dataset findings {task_id}` lists all), and push it again",
         task_id=task_id,
     )
     url = f"/v1/tasks/{task_id}/findings"

@@ -5,10 +5,11 @@ import zipfile
 
 import pytest
 
-from perdure.artifacts.archive import pack_folder, unpack
+from perdure.artifacts.archive import unpack
 from perdure.datasets.check import check
 from tests.builders.archives import Entry, archive_of, overlapping
 from tests.builders.datasets import picture, write_files, write_zip, yolo_files
+from tests.builders.packing import pack_folder
 
 GBK = "\u9e1f.jpg".encode("gbk")
 LINK = 0o120777

@@ -2,12 +2,12 @@
 
 import pytest
 
-from perdure.artifacts.packing import pack_folder
 from perdure.datasets.check import check
 from perdure.datasets.reading import READERS
 from perdure.datasets.rules import FORMATS, ImportRules
 from tests.builders.datasets import write_files
 from tests.builders.formats import CLASSES, CORNERS, in_format, shares
+from tests.builders.packing import pack_folder
 
 
 def test_every_format_has_a_reader():

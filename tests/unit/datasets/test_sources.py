@@ -180,6 +180,20 @@ def test_the_number_and_the_size_of_objects_are_bounded(server, environment, mon
         pass
 
 
+def test_few_objects_in_many_folders_are_refused(server, environment, monkeypatch):
+    server.behave = Bucket({f"p/{number}{'/a' * 19}/b.jpg": b"x" for number in range(10)})
+    monkeypatch.setattr(sources, "LIMITS", ArchiveLimits(max_entries=200))
+    with (
+        pytest.raises(InvalidInput, match="more than 200 objects or folders"),
+        opened(f"s3://{BUCKET}/p", environment=environment),
+    ):
+        pass
+    assert all("list-type" in request.path for request in server.seen)
+    monkeypatch.setattr(sources, "LIMITS", ArchiveLimits(max_entries=201))
+    with opened(f"s3://{BUCKET}/p", environment=environment) as path:
+        assert len(list(path.rglob("b.jpg"))) == 10
+
+
 def test_an_object_that_is_larger_than_it_was_listed_is_not_taken(server, environment):
     bucket = Bucket({"p/a.jpg": b"x" * 1000})
     bucket.told_sizes["p/a.jpg"] = 1

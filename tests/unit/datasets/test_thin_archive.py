@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.artifacts.archive import MAX_FAULTS
 from perdure.datasets import thin_archive
 from perdure.datasets.thin_archive import NamedImage, images_text, read_images
 from perdure.errors import UnsafeArchive
@@ -113,6 +114,17 @@ def test_all_faults_are_told_and_the_size_is_looked_at_first(tmp_path, monkeypat
     assert refused(tmp_path, text) == ["archive.path-escape", "archive.broken", "archive.broken"]
     monkeypatch.setattr(thin_archive, "MAX_IMAGES_FILE_BYTES", len(text) - 1)
     assert refused(tmp_path, text) == ["archive.too-large"]
+
+
+def test_a_thousand_faults_are_enough(tmp_path, monkeypatch):
+    assert len(refused(tmp_path, "{" + ",".join(['"":0'] * 5000) + "}")) == MAX_FAULTS
+    judged: list[str] = []
+    judge = thin_archive.checked_path
+    monkeypatch.setattr(
+        thin_archive, "checked_path", lambda name: judged.append(name) or judge(name)
+    )
+    refused(tmp_path, "{" + ",".join(['"":0'] * 5000) + "}")
+    assert len(judged) == MAX_FAULTS  # and the others are not looked at
 
 
 @given(st.binary(max_size=200) | st.text().map(lambda name: json.dumps({name: GOOD}).encode()))
