@@ -86,6 +86,17 @@ class World:
             settings=self.settings,
         )
 
+    def damage(self, content: bytes) -> Path:
+        """Change the last byte of a stored object behind the store's back; gives its file."""
+        (path,) = (
+            path
+            for path in (self.root / "store/data").rglob("*")
+            if path.is_file() and path.read_bytes() == content
+        )
+        path.chmod(0o644)
+        path.write_bytes(content[:-1] + b"x")
+        return path
+
     async def append(
         self, stream: str, *events: Protobuf, publish: bool = True, cause: str = ""
     ) -> tuple[RecordedEvent, ...]:

@@ -11,29 +11,10 @@ from perdure.datasets.check import check
 from perdure.datasets.probe_report import report
 from perdure.datasets.probes import probe
 from perdure.errors import DamagedObject, NotFound
-from tests.builders.command_line import CommandLine
 from tests.builders.datasets import write_files, write_zip, yolo_files
-from tests.builders.gateway import VERSION, ServerThread, World
+from tests.builders.gateway import VERSION, ServerThread
 
 ODD = ["probe.class-rare", "probe.image-small"]
-
-
-@pytest.fixture
-def world(tmp_path):
-    return World(tmp_path / "world")
-
-
-@pytest.fixture
-def server(world):
-    with ServerThread(world) as server:
-        yield server
-
-
-@pytest.fixture
-def perdure(server, monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv("PERDURE_URL", server.url)
-    monkeypatch.chdir(tmp_path)
-    return CommandLine(monkeypatch, capsys)
 
 
 def imported(server: ServerThread, folder: Path) -> str:

@@ -12,9 +12,8 @@ from perdure.datasets.check import check
 from perdure.datasets.manifest import Manifest
 from perdure.datasets.snapshot import blob_key, store_images, store_manifest
 from perdure.errors import DamagedObject, NotFound
-from tests.builders.command_line import CommandLine
 from tests.builders.datasets import picture, write_files, yolo_files
-from tests.builders.gateway import ServerThread, World, dataset_imported
+from tests.builders.gateway import ServerThread, dataset_imported
 
 CHANGED = {
     "images/3.jpg": picture(9),
@@ -22,24 +21,6 @@ CHANGED = {
     "images/9.jpg": picture(10),
     "labels/9.txt": "",
 }
-
-
-@pytest.fixture
-def world(tmp_path):
-    return World(tmp_path / "world")
-
-
-@pytest.fixture
-def server(world):
-    with ServerThread(world) as server:
-        yield server
-
-
-@pytest.fixture
-def perdure(server, monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv("PERDURE_URL", server.url)
-    monkeypatch.chdir(tmp_path)
-    return CommandLine(monkeypatch, capsys)
 
 
 def imported(server: ServerThread, folder: Path) -> Manifest:

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from perdure.client import Client
 from perdure.contracts.v1 import events_pb2
 from perdure.domain.dead_letter import MAX_BODY_BYTES
@@ -11,7 +9,6 @@ from perdure.errors import BusUnavailable
 from perdure.eventlog.leadership import RELAY
 from perdure.messaging.port import Queue, QueueView
 from perdure_scheduler.dead_letters import dead_lettered
-from tests.builders.command_line import CommandLine
 from tests.builders.dead_letters import (
     QUEUE,
     REPORT,
@@ -21,27 +18,10 @@ from tests.builders.dead_letters import (
     replayed,
     report_message,
 )
-from tests.builders.gateway import NOW, ServerThread, World, assigned, epoch
+from tests.builders.gateway import NOW, assigned, epoch
 from tests.builders.tasks import submission
 
 STREAM = "dead-letter-report-7"
-
-
-@pytest.fixture
-def world(tmp_path):
-    return World(tmp_path / "world")
-
-
-@pytest.fixture
-def server(world):
-    with ServerThread(world) as server:
-        yield server
-
-
-@pytest.fixture
-def perdure(server, monkeypatch, capsys):
-    monkeypatch.setenv("PERDURE_URL", server.url)
-    return CommandLine(monkeypatch, capsys)
 
 
 def dead(server, message_id: str, queue: str) -> None:

@@ -46,11 +46,6 @@ class Wire(httpx.BaseTransport):
 
 
 @pytest.fixture
-def world(tmp_path):
-    return World(tmp_path / "world")
-
-
-@pytest.fixture
 def wire():
     return Wire()
 
@@ -90,17 +85,6 @@ def archived(world: World, upload: dict) -> list[str]:
     """The names in an uploaded archive."""
     with world.store.open(upload["key"]) as stored, zipfile.ZipFile(stored) as archive:
         return archive.namelist()
-
-
-def damage(world: World, content: bytes) -> None:
-    """Change the last byte of a stored image behind the store's back."""
-    (path,) = (
-        path
-        for path in (world.root / "store/data").rglob("*")
-        if path.is_file() and path.read_bytes() == content
-    )
-    path.chmod(0o644)
-    path.write_bytes(content[:-1] + b"x")
 
 
 def test_only_the_changed_image_travels(client, world, wire, each_apart, tmp_path):
@@ -243,7 +227,7 @@ def test_a_damaged_image_is_named_removed_and_sent_again(client, world, wire, ea
     folder = write_files(tmp_path / "set", yolo_files(4))
     version = push(client, world, folder, tmp_path / "job")
     for number in (1, 2):
-        damage(world, picture(number))
+        world.damage(picture(number))
     with pytest.raises(DamagedObject, match=r"2 of 4 images .*images/1\.jpg.* Push the data set"):
         push(client, world, folder, tmp_path / "job")
 
@@ -275,7 +259,7 @@ def test_a_zip_pushed_again_mends_a_damaged_image_too(client, world, wire, tmp_p
     folder = write_files(tmp_path / "set", yolo_files(4))
     archive = pack_folder(folder, tmp_path / "birds.zip")
     version = push(client, world, archive, tmp_path / "job")
-    damage(world, picture(2))
+    world.damage(picture(2))
     assert push(client, world, archive, tmp_path / "job") == version
     assert world.store.get_bytes(blob_key(digest_of(picture(2)))) == picture(2)
     assert [path for _, path, _ in wire.requests if "blobs" in path] == []

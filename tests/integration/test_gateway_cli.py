@@ -13,11 +13,10 @@ import time
 import pytest
 
 from perdure.contracts.v1 import events_pb2
-from tests.builders.command_line import CommandLine, yolo_folder
+from tests.builders.command_line import yolo_folder
 from tests.builders.gateway import (
     VERSION,
     ServerThread,
-    World,
     assigned,
     dataset_imported,
     epoch,
@@ -28,23 +27,6 @@ from tests.builders.gateway import (
 
 PERDURE = (sys.executable, "-c", "from perdure.cli import main; main()")
 FILES = {"model.onnx": b"onnx" * 1000, "card.json": b'{"name": "birds"}'}
-
-
-@pytest.fixture
-def world(tmp_path):
-    return World(tmp_path / "world")
-
-
-@pytest.fixture
-def server(world):
-    with ServerThread(world) as server:
-        yield server
-
-
-@pytest.fixture
-def perdure(server, monkeypatch, capsys):
-    monkeypatch.setenv("PERDURE_URL", server.url)
-    return CommandLine(monkeypatch, capsys)
 
 
 def until(condition, timeout_s=20.0):

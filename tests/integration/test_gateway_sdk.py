@@ -52,18 +52,6 @@ def world(tmp_path):
     return World(tmp_path, GatewaySettings(stream_poll_s=60))
 
 
-@pytest.fixture
-def server(world):
-    with ServerThread(world) as server:
-        yield server
-
-
-@pytest.fixture
-def client(server):
-    with Client(server.url) as client:
-        yield client
-
-
 def until(condition, timeout_s=10.0):
     """The first true value of `condition`."""
     deadline = time.monotonic() + timeout_s

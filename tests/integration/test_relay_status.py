@@ -1,7 +1,6 @@
 """`perdure relay status` and the SDK's relay_status, against a gateway on a real port."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,25 +8,11 @@ import pytest
 from perdure.client import Client
 from perdure.eventlog.leadership import RELAY
 from tests.builders.command_line import CommandLine
-from tests.builders.gateway import ServerThread, World, dataset_imported
+from tests.builders.gateway import ServerThread, dataset_imported
 from tests.builders.server import Server
 
 DEADLINE_S = 20.0
 STATUS = ("relay", "status")
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerThread]:
-    with ServerThread(World(tmp_path)) as server:
-        yield server
-
-
-@pytest.fixture
-def perdure(
-    server: ServerThread, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> CommandLine:
-    monkeypatch.setenv("PERDURE_URL", server.url)
-    return CommandLine(monkeypatch, capsys)
 
 
 def set_up(

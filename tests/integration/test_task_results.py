@@ -13,29 +13,10 @@ from perdure.datasets.check import check
 from perdure.domain.dataset import rejected_stream
 from perdure.errors import DamagedObject, NotFound
 from perdure_gateway.results import MAX_FINDINGS
-from tests.builders.command_line import CommandLine
 from tests.builders.datasets import ROW, picture, write_files
-from tests.builders.gateway import VERSION, ServerThread, World, assigned, prepared
+from tests.builders.gateway import VERSION, ServerThread, assigned, prepared
 
 FAULTS = MAX_FINDINGS + 5
-
-
-@pytest.fixture
-def server(tmp_path):
-    with ServerThread(World(tmp_path / "world")) as server:
-        yield server
-
-
-@pytest.fixture
-def client(server):
-    with Client(server.url) as client:
-        yield client
-
-
-@pytest.fixture
-def perdure(server, monkeypatch, capsys):
-    monkeypatch.setenv("PERDURE_URL", server.url)
-    return CommandLine(monkeypatch, capsys)
 
 
 def submitted(client: Client, folder: Path) -> str:

@@ -32,18 +32,6 @@ async def missing(http, *digests: str) -> list[str]:
     return response.json()["missing"]
 
 
-def damage(world: World, content: bytes) -> Path:
-    """Change the last byte of a stored object behind the store's back."""
-    (path,) = (
-        path
-        for path in (world.root / "store/data").rglob("*")
-        if path.is_file() and path.read_bytes() == content
-    )
-    path.chmod(0o644)
-    path.write_bytes(content[:-1] + b"x")
-    return path
-
-
 async def test_an_image_is_missing_until_it_is_sent(world, http):
     other = "ab" * 32
     assert await missing(http, DIGEST, other, DIGEST) == [DIGEST, other]
@@ -58,7 +46,7 @@ async def test_sent_again_it_is_there_once_and_mended(world, http):
     for _ in range(2):
         assert (await http.put(f"/v1/blobs/{DIGEST}", content=IMAGE)).status_code == 201
     assert len(list(world.store.list("datasets/"))) == 1
-    damage(world, IMAGE)
+    world.damage(IMAGE)
     assert (await http.put(f"/v1/blobs/{DIGEST}", content=IMAGE)).status_code == 201
     assert world.store.get_bytes(blob_key(DIGEST), digest=DIGEST) == IMAGE
 
@@ -79,7 +67,7 @@ async def test_many_who_send_the_same_image_at_once_store_it_once(world, http):
 
 async def test_what_the_store_knows_to_be_damaged_is_missing(world, http):
     await http.put(f"/v1/blobs/{DIGEST}", content=IMAGE)
-    damage(world, IMAGE).unlink()
+    world.damage(IMAGE).unlink()
     gone_later = digest_of(b"other")
     world.store.put_bytes(blob_key(gone_later), b"something else")
     assert await missing(http, DIGEST, gone_later) == [DIGEST, gone_later]
