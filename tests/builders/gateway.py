@@ -86,15 +86,17 @@ class World:
             settings=self.settings,
         )
 
-    def damage(self, content: bytes) -> Path:
-        """Change the last byte of a stored object behind the store's back; gives its file."""
+    def damage(self, content: bytes, instead: bytes | None = None) -> Path:
+        """Change the last byte of a stored object behind the store's back, or all of them; gives
+        its file.
+        """
         (path,) = (
             path
             for path in (self.root / "store/data").rglob("*")
             if path.is_file() and path.read_bytes() == content
         )
         path.chmod(0o644)
-        path.write_bytes(content[:-1] + b"x")
+        path.write_bytes(content[:-1] + b"x" if instead is None else instead)
         return path
 
     async def append(

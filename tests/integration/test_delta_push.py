@@ -223,11 +223,22 @@ def test_the_name_of_the_list_is_taken(client, tmp_path):
         client.upload(folder)
 
 
-def test_a_damaged_image_is_named_removed_and_sent_again(client, world, wire, each_apart, tmp_path):
+DAMAGE = {
+    "a byte": lambda content: content[:-1] + b"x",
+    "cut off": lambda content: content[:-1],
+    "empty": lambda _content: b"",
+    "longer": lambda content: content + b"x",
+}
+
+
+@pytest.mark.parametrize("damaged", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_image_is_named_removed_and_sent_again(
+    client, world, wire, each_apart, tmp_path, damaged
+):
     folder = write_files(tmp_path / "set", yolo_files(4))
     version = push(client, world, folder, tmp_path / "job")
     for number in (1, 2):
-        world.damage(picture(number))
+        world.damage(picture(number), damaged(picture(number)))
     with pytest.raises(DamagedObject, match=r"2 of 4 images .*images/1\.jpg.* Push the data set"):
         push(client, world, folder, tmp_path / "job")
 

@@ -103,7 +103,7 @@ def test_one_image_under_a_thousand_names_is_a_bomb(store, tmp_path):
     assert code == "archive.bomb"
 
 
-def test_a_false_size_is_refused_before_anything_is_fetched(store, tmp_path):
+def test_a_false_size_is_refused_and_what_came_is_not_kept(store, tmp_path):
     named = {"a.jpg": GOOD | {"size_bytes": 1}}
     assert refused(store, tmp_path / "unpacked", named) == "archive.broken"
 

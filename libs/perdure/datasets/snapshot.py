@@ -81,6 +81,23 @@ def store_images(
     return new
 
 
+def fetch_image(store: ObjectStore, digest: str, path: Path) -> StoredObject:
+    """Copy an image's bytes to `path`, where they appear whole or not at all.
+
+    What comes damaged may have been damaged on its way, and is fetched once more. What is damaged
+    in the store is removed there, so that the next push sends it. Raises NotFound and
+    DamagedObject.
+    """
+    key = blob_key(digest)
+    with suppress(DamagedObject):
+        return store.get_file(key, path, digest=digest)
+    try:
+        return store.get_file(key, path, digest=digest)
+    except DamagedObject:
+        store.delete(key)
+        raise
+
+
 def store_manifest(store: ObjectStore, manifest: Manifest) -> StoredObject:
     """Store a manifest; call it after store_images."""
     return _put_once(store, manifest_key(manifest.version), manifest.text)

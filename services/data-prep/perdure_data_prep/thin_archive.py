@@ -9,7 +9,7 @@ from typing import Final
 from perdure.artifacts.archive import ArchiveLimits, check_distinct, check_size, refusal
 from perdure.artifacts.port import ObjectStore
 from perdure.datasets.inspection import Progress
-from perdure.datasets.snapshot import TRANSFER_THREADS, blob_key
+from perdure.datasets.snapshot import TRANSFER_THREADS, fetch_image
 from perdure.datasets.thin_archive import IMAGES_FILE, NamedImage, read_images
 from perdure.errors import DamagedObject, NotFound, PerdureError
 
@@ -101,35 +101,14 @@ def _fetch(store: ObjectStore, named: Sequence[_Named], folder: Path, progress: 
 
 
 def _fetch_one(store: ObjectStore, image: NamedImage, target: Path) -> None:
-    key = blob_key(image.digest)
     target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        _check_stored(store, key, image)
-        store.get_file(key, target, digest=image.digest)
-    except DamagedObject:
-        _fetch_again(store, key, image, target)
-
-
-def _check_stored(store: ObjectStore, key: str, image: NamedImage) -> None:
-    """The bytes that were counted are those that come: a size is a stranger's word."""
-    stored = store.stat(key)
-    if stored is None:
-        raise NotFound(f"the object store has no object {key}")
-    if stored.digest == image.digest and stored.size_bytes != image.size_bytes:
+    stored = fetch_image(store, image.digest, target)
+    # The bytes that were counted are those that come: a size is a stranger's word.
+    if stored.size_bytes != image.size_bytes:
+        target.unlink()
         raise refusal(
             "archive.broken",
             f"{IMAGES_FILE} says {image.size_bytes} bytes of {image.digest}, which has "
             f"{stored.size_bytes}",
             _AGAIN,
         )
-
-
-def _fetch_again(store: ObjectStore, key: str, image: NamedImage, target: Path) -> None:
-    """What came damaged may have been damaged on its way. What is damaged in the store is removed,
-    so that it counts as missing at the next push.
-    """
-    try:
-        store.get_file(key, target, digest=image.digest)
-    except DamagedObject:
-        store.delete(key)
-        raise
