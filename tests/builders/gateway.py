@@ -176,8 +176,8 @@ def assigned(fence: int = 1, stage: str = "prepare") -> events_pb2.AttemptAssign
     )
 
 
-def prepared(fence: int = 1) -> events_pb2.AttemptSucceeded:
-    result = events_pb2.PreparedData(dataset_version=VERSION, split_id=SPLIT)
+def prepared(fence: int = 1, version: str = VERSION) -> events_pb2.AttemptSucceeded:
+    result = events_pb2.PreparedData(dataset_version=version, split_id=SPLIT)
     return events_pb2.AttemptSucceeded(fence=fence, prepared=result)
 
 

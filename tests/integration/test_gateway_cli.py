@@ -13,6 +13,7 @@ import time
 import pytest
 
 from perdure.contracts.v1 import events_pb2
+from perdure.datasets.check import check
 from tests.builders.command_line import yolo_folder
 from tests.builders.gateway import (
     VERSION,
@@ -263,6 +264,21 @@ def test_pushing_a_data_set_waits_for_the_version(perdure, server, tmp_path):
     ran = perdure("dataset", "push", str(folder), "--name", "birds", "--json")
     assert ran.code == 0, ran.err
     assert ran.json["version"] == VERSION
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_who_pushes_is_told_when_something_else_was_imported(perdure, server, tmp_path, changed):
+    folder = yolo_folder(tmp_path / "birds")
+    checked = check(folder).manifest
+    assert checked is not None
+    version = VERSION if changed else checked.version
+    server.run(server.world.append(f"dataset-{version}", dataset_imported(version)))
+    succeeded = events_pb2.TaskSucceeded(dataset_version=version)
+    Scheduler(server, (assigned(), prepared(version=version), succeeded))
+    ran = perdure("dataset", "push", str(folder), "--name", "birds", "--json")
+    assert (ran.code, ran.json["version"]) == (0, version)
+    told = f"not the version {checked.version[:12]} that was checked here" in ran.err
+    assert told is changed
 
 
 def test_data_sets_are_shown_by_the_beginning_of_their_version(perdure, server):

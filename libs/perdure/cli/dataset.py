@@ -112,6 +112,12 @@ def push(
         print_json(dataset.json)
     else:
         print_fields(_fields(dataset))
+    if result.manifest is not None and dataset.version != result.manifest.version:
+        complain_line(
+            f"this is not the version {result.manifest.version[:SHORT_ID]} that was checked here: "
+            "the data set changed while it was sent, or the server is another version of Perdure. "
+            "Push it again when nothing writes to it"
+        )
     if dataset.name != name:
         complain_line(
             f"the same images and labels were imported before: this version is called "

@@ -1,5 +1,6 @@
 """perdure dataset findings: what the server found in a data set that was sent to it."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ from perdure.cli.findings import SHOWN_PER_CODE
 from perdure.cli.output import AsJson, complain_line, print_json_text, say
 from perdure.cli.server import connect
 from perdure.client import Client
+from perdure.client.records import Json
 from perdure.datasets.findings import Finding, Findings, Severity
 from perdure.datasets.findings_document import document
 from perdure.datasets.report import count_findings, describe_findings
@@ -23,9 +25,10 @@ def show_findings(
     """List what was found in the data set of a task, whether it was refused or imported."""
     with connect() as client:
         full_id = client.find_task_id(task_id)
-        findings = _fetched(client, full_id)
+        head: Json = {"task_id": full_id}
+        findings = _fetched(client, full_id, head.update)
     if as_json:
-        print_json_text(document({"task_id": full_id}, findings))
+        print_json_text(document(head, findings))
         return
     for line in describe_findings(findings, shown=SHOWN_PER_CODE, more=" (all of them: --json)"):
         say(line)
@@ -48,8 +51,10 @@ def complain_findings(task_id: str) -> None:
         complain_line(count_findings(findings))
 
 
-def _fetched(client: Client, task_id: str) -> Findings:
+def _fetched(
+    client: Client, task_id: str, on_head: Callable[[Json], object] | None = None
+) -> Findings:
     findings = Findings()
-    for form in client.findings(task_id):
+    for form in client.findings(task_id, on_head):
         findings.take(Finding(**(form | {"severity": Severity(form["severity"])})))
     return findings

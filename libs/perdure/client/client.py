@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -196,12 +196,15 @@ class Client:
             yield from page["events"]
             after = page["next_after"]
 
-    def findings(self, task_id: str) -> Iterator[Json]:
+    def findings(
+        self, task_id: str, on_head: Callable[[Json], object] | None = None
+    ) -> Iterator[Json]:
         """All findings of the task's data set, refused or imported, errors first.
 
-        Raises NotFound while it has not been checked.
+        Before the first one `on_head` is given what else the check has said: format, counts,
+        classes. Raises NotFound while it has not been checked.
         """
-        return downloads.findings(self._connection, task_id)
+        return downloads.findings(self._connection, task_id, on_head)
 
     def logs(self, task_id: str, offset: int = 0) -> LogPage:
         """A piece of the task's log, over all its attempts, from byte `offset` on; empty at the

@@ -74,8 +74,11 @@ def manifest(connection: Connection, version: str) -> Manifest:
     return parse_manifest(data.decode(errors="replace"), version)
 
 
-def findings(connection: Connection, task_id: str) -> Iterator[Json]:
-    """The findings of a task's data set, as they arrive.
+def findings(
+    connection: Connection, task_id: str, on_head: Callable[[Json], object] | None = None
+) -> Iterator[Json]:
+    """The findings of a task's data set, as they arrive; `on_head` is given what stands before
+    them: format, counts, classes.
 
     Raises DamagedObject: after the last of them, when they are others than were stored.
     """
@@ -83,7 +86,9 @@ def findings(connection: Connection, task_id: str) -> Iterator[Json]:
     with connection.stream(path, silence_s=SILENCE_S) as response:
         digest = blake3()
         chunks = _hashed(response.iter_bytes(READ_BYTES), digest.update)
-        _head, found = parse_lines(_lines(chunks))
+        head, found = parse_lines(_lines(chunks))
+        if on_head is not None:
+            on_head(head)
         yield from found
         announced = response.headers.get(DIGEST_HEADER)
     if digest.hexdigest() != announced:
@@ -112,7 +117,8 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
 def image(connection: Connection, version: str, digest: str, size_bytes: int, target: Path) -> None:
     """Put an image of a version at `target`, which must not exist. Raises DamagedObject."""
     path = f"/v1/datasets/{quote(version, safe='')}/images/{quote(digest, safe='')}"
-    _receive(connection, path, f"image {digest}", digest, size_bytes, target)
+    mended_by = "push the data set again"
+    _receive(connection, path, f"image {digest}", mended_by, digest, size_bytes, target)
 
 
 def report(connection: Connection, dataset: Dataset, target: Path) -> None:
@@ -173,14 +179,15 @@ def _fetch(
     on_bytes: Callable[[int], None],
 ) -> None:
     path = f"/v1/models/{quote(model.id, safe='')}/files/{quote(file.name, safe='')}"
-    what = f"{file.name} of model {model.id}"
-    _receive(connection, path, what, file.digest, file.size_bytes, target, on_bytes)
+    what, mended_by = f"{file.name} of model {model.id}", "train again"
+    _receive(connection, path, what, mended_by, file.digest, file.size_bytes, target, on_bytes)
 
 
 def _receive(
     connection: Connection,
     path: str,
     what: str,
+    mended_by: str,
     expected: str,
     expected_bytes: int,
     target: Path,
@@ -205,5 +212,5 @@ def _receive(
     if digest.hexdigest() != expected:
         raise DamagedObject(
             f"{what} arrived with the digest {digest.hexdigest()}, not {expected}: "
-            "nothing was kept; try again"
+            f"nothing was kept; try again, or {mended_by} if that does not help"
         )
