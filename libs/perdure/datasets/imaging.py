@@ -126,6 +126,11 @@ def probe_bytes(data: bytes, name: str) -> ImageInfo:
 
 def decode_bytes(data: bytes, name: str) -> Pixels:
     """Decode an image in memory, as decode does; `name` is used in errors."""
+    return decode_whole(data, name)[1]
+
+
+def decode_whole(data: bytes, name: str) -> tuple[ImageInfo, Pixels]:
+    """Header and pixels of an image in memory; as decode_bytes."""
     image, info = _open(data, name)
     try:
         pixels = _decode_jpeg(data, image) if info.format == "JPEG" else _to_rgb(image)
@@ -137,7 +142,7 @@ def decode_bytes(data: bytes, name: str) -> Pixels:
         pixels = _upright(pixels, info.orientation)
     if pixels.shape != (info.height, info.width, 3):
         raise _undecodable(name, f"it decodes to {pixels.shape}, against its header")
-    return np.ascontiguousarray(pixels)
+    return info, np.ascontiguousarray(pixels)
 
 
 def _open(data: bytes, name: str) -> tuple[Image.Image, ImageInfo]:

@@ -11,7 +11,7 @@ from perdure.artifacts.hashing import digest_bytes
 from perdure.datasets.annotation import AnnotatedImage, Box
 from perdure.datasets.appearance import Appearance, appearance_of
 from perdure.datasets.findings import Findings
-from perdure.datasets.imaging import ImageInfo, decode_bytes, probe_bytes, read_image
+from perdure.datasets.imaging import ImageInfo, decode_whole, read_image
 from perdure.datasets.manifest import ManifestImage
 from perdure.datasets.pixels import upright_boxes
 from perdure.datasets.rules import ImportRules
@@ -117,11 +117,10 @@ def _inspect(path: Path) -> _Inspected:
     except (InvalidDataset, OSError) as error:
         return _Inspected("", 0, error)
     try:
-        appearance = appearance_of(decode_bytes(data, path.name))
-        info = probe_bytes(data, path.name)
+        info, pixels = decode_whole(data, path.name)
     except InvalidDataset as error:
         return _Inspected(digest_bytes(data), len(data), error)
-    return _Inspected(digest_bytes(data), len(data), info, appearance)
+    return _Inspected(digest_bytes(data), len(data), info, appearance_of(pixels))
 
 
 def _report_unusable(
