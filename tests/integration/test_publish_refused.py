@@ -9,7 +9,7 @@ from onnx import numpy_helper
 
 from perdure.datasets.snapshot import load_split, store_split
 from perdure.datasets.split import Split
-from perdure.errors import AttemptError, DamagedObject
+from perdure.errors import AttemptError
 from perdure_embedded.birds import CLASSES
 from perdure_publisher import publication as steps
 from perdure_publisher.job import read_job
@@ -82,11 +82,14 @@ def test_classes_in_another_order_are_rejected(world, tmp_path):
     assert wrong.facts["rejected"]["failure"] == "export_mismatch"
 
 
-def test_a_checkpoint_that_was_changed_in_the_store_is_noticed(world, tmp_path):
-    checkpoint = world.job["checkpoint"] | {"digest": "0" * 64}
+@pytest.mark.parametrize("wrong", [{"digest": "0" * 64}, {"key": "checkpoints/gone.pt"}])
+def test_a_checkpoint_that_the_store_has_changed_or_lost_is_named_so(world, tmp_path, wrong):
+    checkpoint = world.job["checkpoint"] | wrong
 
-    with pytest.raises(DamagedObject):
+    with pytest.raises(AttemptError, match="the checkpoint of epoch") as caught:
         attempt(world, tmp_path, checkpoint=checkpoint).publication.run()
+
+    assert caught.value.failure == "checkpoint_damaged"
 
 
 def test_a_configuration_that_is_not_the_hashed_one_is_refused(world, tmp_path):

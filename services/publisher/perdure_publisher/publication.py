@@ -16,7 +16,7 @@ from perdure.detection.deployment import Deployment
 from perdure.detection.metrics import Score
 from perdure.detection.onnx_session import OnnxDetector
 from perdure.domain.failures import Failure
-from perdure.errors import AttemptError, DamagedObject, InvalidModel, StoreUnavailable
+from perdure.errors import AttemptError, DamagedObject, InvalidModel, NotFound, StoreUnavailable
 from perdure.training.checkpoint import load_detector
 from perdure.training.config import TrainConfig
 from perdure_publisher.card import model_card
@@ -106,7 +106,7 @@ class Publication:
                 "model: give the data set a validation split, or a val_ratio above 0",
             )
         weights = self.folder / WEIGHTS_FILE
-        self.store.get_file(job.checkpoint.key, weights, digest=job.checkpoint.digest)
+        self._fetch_checkpoint(weights)
         log.info(
             "downloaded: checkpoint %s of epoch %d, %.1f MB; data set %s, split %s, %d validation "
             "images",
@@ -118,6 +118,17 @@ class Publication:
             len(dataset.val),
         )
         return dataset, load_detector(weights, device="cpu")
+
+    def _fetch_checkpoint(self, target: Path) -> None:
+        checkpoint = self.job.checkpoint
+        try:
+            self.store.get_file(checkpoint.key, target, digest=checkpoint.digest)
+        except (NotFound, DamagedObject) as error:
+            raise AttemptError(
+                Failure.CHECKPOINT_DAMAGED,
+                f"the checkpoint of epoch {self.job.best_epoch} cannot be read back from the "
+                f"store: {error.message}",
+            ) from error
 
     def _export(
         self, model: torch.nn.Module, config: TrainConfig, dataset: LocalDataset
