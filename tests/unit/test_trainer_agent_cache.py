@@ -8,6 +8,8 @@ import pytest
 from perdure.contracts.v1 import events_pb2, work_pb2
 from perdure.datasets.cache import load_local
 from perdure.datasets.cache_room import evict
+from perdure.datasets.snapshot import blob_key
+from perdure.domain.failures import POLICIES, Failure, Response
 from perdure.messaging import topology
 from perdure.messaging.local import LocalBus
 from perdure.runtime.attempt import AttemptSettings, child_worker
@@ -99,6 +101,20 @@ async def test_a_data_set_without_room_fails_the_attempt_as_disk_full_in_plain_w
     )
     assert logged.startswith(b"[attempt ended: disk_full: data set ")
     assert b"Traceback" not in logged
+
+
+async def test_a_data_set_that_the_store_has_damaged_fails_the_attempt_and_names_the_push(
+    world, tmp_path
+):
+    image = world.manifest.images[0]
+    world.store.put_bytes(blob_key(image.digest), b"other bytes")
+
+    failed = await ended(world, Training(world.store, world.root.parent), tmp_path / "work")
+
+    assert failed.failure == "store_damaged"
+    assert image.digest in failed.detail
+    policy = POLICIES[Failure(failed.failure)]
+    assert (policy.response, "perdure dataset push" in policy.advice) == (Response.GIVE_UP, True)
 
 
 async def test_an_attempt_that_cannot_begin_lets_its_data_set_go(world, tmp_path):

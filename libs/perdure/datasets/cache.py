@@ -21,6 +21,14 @@ from typing import Final, TypeVar
 from perdure import crash_points
 from perdure.artifacts.files import make_folder, write_text
 from perdure.artifacts.hashing import digest_bytes, digest_file
+from perdure.artifacts.places import (
+    clear_for_file,
+    clear_for_folder,
+    is_file,
+    is_folder,
+    open_file,
+    remove,
+)
 from perdure.artifacts.port import ObjectStore
 from perdure.datasets.annotation import Box
 from perdure.datasets.cache_room import (
@@ -36,14 +44,14 @@ from perdure.datasets.cache_room import (
     publish,
 )
 from perdure.datasets.manifest import Manifest, ManifestImage, parse_manifest
-from perdure.datasets.snapshot import TRANSFER_THREADS, blob_key, load_manifest, load_split
+from perdure.datasets.snapshot import TRANSFER_THREADS, fetch_image, load_manifest, load_split
 from perdure.datasets.split import Split, parse_split
 from perdure.domain.failures import Failure, is_disk_full
-from perdure.errors import AttemptError, DamagedObject
+from perdure.errors import AttemptError, DamagedObject, NotFound
 
 _MANIFEST: Final = "manifest.json"
 _SPLIT: Final = "split.json"
-_FOLDERS: Final = ("images", "images/train", "images/val")
+_FOLDERS: Final = (".", "images", "images/train", "images/val")
 _SPLIT_DIGITS: Final = 16
 _NAMED_FILES: Final = 5  # in a line of the log; the rest is a number
 
@@ -95,27 +103,31 @@ def materialise(
     All data sets under `root` take up no more than `max_bytes` (a share of the disk by default):
     those that were used least recently go, and none that is in use.
 
-    Any number of processes may call this at once; one of them does the work. Raises NotFound,
-    DamagedObject or StoreUnavailable for the store, OSError for the local disk, and AttemptError
-    of the class disk_full when there is no room.
+    Any number of processes may call this at once; one of them does the work. Raises AttemptError:
+    disk_full when there is no room, store_damaged when the store has lost or changed something;
+    StoreUnavailable; and OSError for the local disk.
     """
     target = root / f"{version}-{split_id[:_SPLIT_DIGITS]}"
     report = progress or _silent
     if found := _load_whole(target, report):
         return found
-    manifest, split = load_manifest(store, version), load_split(store, split_id)
-    if split.version != version:
-        raise DamagedObject(
-            f"split {split_id} belongs to data set version {split.version}, not to {version}"
-        )
     make_folder(root)
     limit_bytes = default_max_bytes(root) if max_bytes is None else max_bytes
-    filling = _Filling(store, manifest, split, root, limit_bytes, report)
-    with being_built(target, lambda: report(0, len(manifest.images))):
-        if pinned := pin(target):
-            filling.mend(target)
-        else:
-            pinned = filling.build(target)
+    try:
+        manifest, split = load_manifest(store, version), load_split(store, split_id)
+        if split.version != version:
+            raise DamagedObject(f"split {split_id} belongs to version {split.version}")
+        filling = _Filling(store, manifest, split, root, limit_bytes, report)
+        with being_built(target, lambda: report(0, len(manifest.images))):
+            if pinned := pin(target):
+                filling.mend(target)
+            else:
+                pinned = filling.build(target)
+    except (NotFound, DamagedObject) as error:
+        raise AttemptError(
+            Failure.STORE_DAMAGED,
+            f"data set {version[:12]} cannot be had from the object store: {error.message}",
+        ) from error
     return _local_dataset(target, manifest, split, pinned)
 
 
@@ -177,8 +189,6 @@ class _Filling:
     def build(self, target: Path) -> Pin:
         """Make the entry, from what an earlier builder has left if there is any; gives its pin."""
         building = building_folder(target)
-        if not building.is_dir():
-            building.unlink(missing_ok=True)
         pinned = pinned_folder(building)
         try:
             self._filled(building, reserved_for=building)
@@ -193,12 +203,11 @@ class _Filling:
 
     def _filled(self, folder: Path, *, reserved_for: Path | None = None) -> list[str]:
         """Fetch what is not whole, once there is room; gives the names of it."""
-        for stray in folder.rglob(".*.tmp"):  # half written by a process that was killed
-            stray.unlink(missing_ok=True)
         for name in _FOLDERS:
-            if not (folder / name).is_dir():
-                (folder / name).unlink(missing_ok=True)
-                (folder / name).mkdir()
+            clear_for_folder(folder / name)
+            (folder / name).mkdir(exist_ok=True)
+            for stray in (folder / name).glob(".*.tmp"):  # half written by a killed process
+                remove(stray)
         needed_bytes = self._needed_bytes(folder)
         if needed_bytes and not make_room(
             self.root, self.max_bytes, needed_bytes, building=reserved_for
@@ -230,7 +239,7 @@ class _Filling:
         for name, text in ((_MANIFEST, self.manifest.text), (_SPLIT, self.split.text)):
             path = folder / name
             if _text_at(path) != text:
-                _clear_folder(path)
+                clear_for_file(path)
                 write_text(path, text)
                 fetched.append(name)
         return fetched
@@ -240,8 +249,8 @@ class _Filling:
         if _is_whole(file):
             return False
         path, image = file
-        _clear_folder(path)
-        self.store.get_file(blob_key(image.digest), path, digest=image.digest)
+        clear_for_file(path)
+        fetch_image(self.store, image.digest, path)
         return True
 
     def _needed_bytes(self, folder: Path) -> int:
@@ -251,7 +260,7 @@ class _Filling:
             if not _has_size(path, image)
         ]
         for name, text in ((_MANIFEST, self.manifest.text), (_SPLIT, self.split.text)):
-            if not (folder / name).is_file():
+            if not is_file(folder / name):
                 sizes.append(len(text.encode()))
         return sum(map(on_disk, sizes))
 
@@ -303,12 +312,17 @@ def _opened(folder: Path) -> tuple[Pin, Manifest, Split]:
     pinned = pin(folder)
     if pinned is None:
         raise _damaged(folder)
+    for name in _FOLDERS:
+        if not is_folder(folder / name):
+            raise _damaged(folder / name)
     version, _, split_digits = folder.name.partition("-")
     manifest = parse_manifest(_read(folder / _MANIFEST), version)
     split_text = _read(folder / _SPLIT)
     split_id = digest_bytes(split_text.encode())
+    if split_id[:_SPLIT_DIGITS] != split_digits:
+        raise _damaged(folder / _SPLIT)
     split = parse_split(split_text, split_id)
-    if split.version != version or split_id[:_SPLIT_DIGITS] != split_digits:
+    if split.version != version:
         raise _damaged(folder / _SPLIT)
     return pinned, manifest, split
 
@@ -332,7 +346,7 @@ def _image_path(folder: Path, image: ManifestImage, side: str) -> Path:
 
 def _has_size(path: Path, image: ManifestImage) -> bool:
     try:
-        found = path.stat()
+        found = path.lstat()
     except OSError:
         return False
     return S_ISREG(found.st_mode) and found.st_size == image.size_bytes
@@ -348,7 +362,8 @@ def _is_whole(file: tuple[Path, ManifestImage]) -> bool:
 
 def _text_at(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8")
+        with open_file(path) as file:
+            return file.read().decode()
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -358,12 +373,6 @@ def _read(path: Path) -> str:
     if text is None:
         raise _damaged(path)
     return text
-
-
-def _clear_folder(path: Path) -> None:
-    """Take away a folder that lies where a file belongs."""
-    if path.is_dir():
-        shutil.rmtree(path)
 
 
 def _damaged(path: Path) -> DamagedObject:

@@ -24,6 +24,14 @@ from pathlib import Path
 from typing import Final
 
 from perdure.artifacts.files import publish_folder
+from perdure.artifacts.places import (
+    ITSELF,
+    clear_for_file,
+    clear_for_folder,
+    is_folder,
+    open_file,
+    remove,
+)
 from perdure.errors import Unavailable
 
 # Of the disk. Trainer-agent and publisher may have a cache each on the same one: a fifth is left.
@@ -93,6 +101,7 @@ def pin(entry: Path) -> Pin | None:
 def pinned_folder(entry: Path) -> Pin:
     """Pin `entry`, which is made when it is not there. Raises as pin does."""
     while True:
+        clear_for_folder(entry)
         entry.mkdir(exist_ok=True)
         if (pinned := pin(entry)) is not None:
             return pinned  # else it was evicted in between
@@ -119,9 +128,8 @@ def publish(building: Path, target: Path) -> None:
     Call it while `target` is being built. Whoever has pinned the building folder has pinned the
     entry. Raises OSError when there is such an entry.
     """
-    (building / _RESERVED).unlink(missing_ok=True)
-    if not target.is_dir():
-        target.unlink(missing_ok=True)  # a file has no business here
+    remove(building / _RESERVED)
+    clear_for_folder(target)
     publish_folder(building, target)
 
 
@@ -136,7 +144,7 @@ def make_room(
     """
     with _locked(root / ".room.lock", _wait):
         if building is not None:
-            (building / _RESERVED).unlink(missing_ok=True)
+            remove(building / _RESERVED)
         _clear_evicted(root)
         fits = _evict_until_fits(root, max_bytes, needed_bytes)
         if fits and building is not None:
@@ -196,7 +204,7 @@ def _evict_until_fits(root: Path, max_bytes: int, needed_bytes: int) -> bool:
 def _entries(root: Path) -> Iterator[_Entry]:
     for path in root.iterdir():
         hidden = path.name.startswith(".")
-        if (hidden and not path.name.endswith(_BUILDING)) or not path.is_dir():
+        if (hidden and not path.name.endswith(_BUILDING)) or not is_folder(path):
             continue
         with suppress(FileNotFoundError):  # evicted, or built to its end, in this moment
             used_ns = path.stat().st_mtime_ns  # of one that has never been pinned
@@ -208,8 +216,9 @@ def _entries(root: Path) -> Iterator[_Entry]:
 
 def _reserved(folder: Path) -> int:
     try:
-        return int((folder / _RESERVED).read_text(encoding="ascii"))
-    except (FileNotFoundError, ValueError):  # ValueError: the disk was full, or the power gone
+        with open_file(folder / _RESERVED) as file:
+            return int(file.read())
+    except (OSError, ValueError):  # ValueError: the disk was full, or the power gone
         return 0
 
 
@@ -227,7 +236,8 @@ def _size(folder: Path) -> int:
 def _clear_evicted(root: Path) -> None:
     """Delete what a process that was killed while it evicted has left."""
     for path in root.glob(f".*{_EVICTED}"):
-        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):  # tried again the next time
+            remove(path)
 
 
 @contextmanager
@@ -235,7 +245,8 @@ def _locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
     """Hold the lock file `path` alone. It is removed afterwards."""
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        clear_for_file(path)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | ITSELF, 0o644)
         try:
             if _locked_now(descriptor, fcntl.LOCK_EX) and _lies_at(descriptor, path):
                 try:
@@ -259,8 +270,11 @@ def _wait() -> None:
 
 
 def _opened(entry: Path) -> int | None:
+    if not is_folder(entry):
+        return None
     try:
-        return os.open(entry / _IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        clear_for_file(entry / _IN_USE)
+        return os.open(entry / _IN_USE, os.O_RDWR | os.O_CREAT | ITSELF, 0o644)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -278,7 +292,7 @@ def _locked_now(descriptor: int, kind: int) -> bool:
 def _lies_at(descriptor: int, path: Path) -> bool:
     """Whether an open file is still the one of that name, and not one that was moved away."""
     try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
     except (FileNotFoundError, NotADirectoryError):
         return False
 

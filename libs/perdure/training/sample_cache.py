@@ -29,6 +29,7 @@ import ultralytics
 from perdure import __version__
 from perdure.artifacts.files import make_folder
 from perdure.artifacts.hashing import digest_bytes
+from perdure.artifacts.places import clear_for_file, clear_for_folder, is_folder, remove
 from perdure.datasets.cache import LocalDataset
 from perdure.datasets.cache_room import make_room, on_disk, pinned_folder
 from perdure.errors import Unavailable
@@ -111,7 +112,9 @@ class SampleCache:
                     "or more than the disk has free",
                 )
                 return
+            clear_for_folder(path.parent)
             make_folder(path.parent)
+            clear_for_file(path)
             write_pieces(path, pieces)
         except (OSError, Unavailable) as error:
             self._give_up(path, f"{type(error).__name__}: {error}")
@@ -207,7 +210,7 @@ def _read(path: Path, label: str, ids: Sequence[str]) -> list[Sample] | None:
         _compared(found.libraries),
     )
     with suppress(OSError):  # then it is replaced, or found again
-        path.unlink()
+        remove(path)
     return None
 
 
@@ -245,5 +248,5 @@ def _clear_abandoned(entry: Path) -> None:
     """Remove what killed processes had not written to its end."""
     for path in entry.glob("*/.*.tmp"):
         with suppress(FileNotFoundError):  # its writer lives, and has finished it
-            if time.time() - path.stat().st_mtime > ABANDONED_S:
-                path.unlink()
+            if time.time() - path.lstat().st_mtime > ABANDONED_S and is_folder(path.parent):
+                remove(path)

@@ -24,6 +24,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from perdure.artifacts.files import new_file
+from perdure.artifacts.places import open_file
 
 MARK: Final = b"PERDSMP1"
 LENGTH_BYTES: Final = 4
@@ -103,7 +104,7 @@ def read_samples(path: Path, label: str, ids: Sequence[str]) -> list[Sample] | D
 
 def libraries_of(path: Path) -> Libraries | None:
     """What made a file, or None when it cannot say. Raises OSError."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         start = file.read(len(MARK) + LENGTH_BYTES)
         rest = file.read(int.from_bytes(start[len(MARK) :], "little") + DIGEST_BYTES)
     found = _header(bytearray(start + rest))
@@ -112,7 +113,7 @@ def libraries_of(path: Path) -> Libraries | None:
 
 def _content(path: Path) -> bytearray:
     """All bytes of a file, in memory that tensors may lie in."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         data = bytearray(os.fstat(file.fileno()).st_size)
         del data[file.readinto(data) :]
     return data

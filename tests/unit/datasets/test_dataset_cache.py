@@ -12,7 +12,7 @@ from perdure.datasets.cache_room import evict, make_room
 from perdure.datasets.check import check
 from perdure.datasets.snapshot import blob_key, store_split
 from perdure.datasets.split import make_split
-from perdure.errors import AttemptError, DamagedObject, NotFound
+from perdure.errors import AttemptError, DamagedObject
 from tests.builders.cached_datasets import IMAGES, World, whole
 from tests.builders.datasets import write_files, yolo_files
 
@@ -158,20 +158,29 @@ def test_progress_counts_images_as_they_are_copied_and_as_they_are_checked(world
     assert seen == [(done, IMAGES) for done in range(1, IMAGES + 1)]
 
 
-def test_a_blob_that_changed_in_the_store_gives_no_cache(world):
+def store_damaged(world: World, match: str, **ids: str) -> None:
+    ids = {"version": world.manifest.version, "split_id": world.split.split_id} | ids
+    with pytest.raises(AttemptError, match=match) as caught:
+        materialise(world.store, **ids, root=world.root)
+    assert caught.value.failure == "store_damaged"
+
+
+@pytest.mark.parametrize("damaged", [b"other bytes", None])
+def test_a_blob_that_the_store_changed_or_lost_gives_no_cache_and_is_sent_again(world, damaged):
     image = world.manifest.images[0]
-    world.store.put_bytes(blob_key(image.digest), b"other bytes")
+    key = blob_key(image.digest)
+    world.store.delete(key) if damaged is None else world.store.put_bytes(key, damaged)
 
-    with pytest.raises(DamagedObject, match=image.digest):
-        world.materialise()
+    store_damaged(world, image.digest)
     assert not world.target.exists()
+    assert world.store.stat(key) is None  # the next push sends it
+    world.store.put_file(key, world.source / image.path)
+    assert whole(world, world.materialise())
 
 
-def test_a_missing_version_or_split_is_not_found(world, tmp_path):
-    with pytest.raises(NotFound):
-        materialise(world.store, "ab" * 32, world.split.split_id, tmp_path / "cache")
-    with pytest.raises(NotFound):
-        materialise(world.store, world.manifest.version, "ab" * 32, tmp_path / "cache")
+def test_a_missing_version_or_split_is_not_found(world):
+    store_damaged(world, "manifests", version="ab" * 32)
+    store_damaged(world, "splits", split_id="ab" * 32)
 
 
 def test_a_split_of_another_version_is_refused(world, tmp_path):
@@ -180,8 +189,7 @@ def test_a_split_of_another_version_is_refused(world, tmp_path):
     split = make_split(other, seed=1, val_ratio=0.4)
     store_split(world.store, split)
 
-    with pytest.raises(DamagedObject, match="belongs to"):
-        materialise(world.store, world.manifest.version, split.split_id, world.root)
+    store_damaged(world, "belongs to", split_id=split.split_id)
 
 
 class Interrupted(Exception):

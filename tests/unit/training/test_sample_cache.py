@@ -26,6 +26,13 @@ from perdure.training.config import TrainConfig
 from perdure.training.dataset import training_batches
 from perdure.training.sample_cache import entry_name, kept_samples
 from perdure.training.sample_file import Damage, encoded, read_samples, write_pieces
+from tests.builders.misplaced import (
+    WRONG_FOR_FILES,
+    WRONG_FOR_FOLDERS,
+    listed,
+    outside_folder,
+    put,
+)
 
 SIDE = 64
 IMAGES = 6
@@ -321,6 +328,36 @@ def test_a_full_disk_ends_the_keeping_with_one_warning_and_not_the_training(
     said = [line for line in capfd.readouterr().err.splitlines() if "not all kept" in line]
     assert len(said) == 1
     assert "No space left on device" in said[0]
+
+
+PLACES = {
+    "the entry": (lambda entry, _batch: entry, WRONG_FOR_FOLDERS),
+    "an epoch": (lambda _entry, batch: batch.parent, WRONG_FOR_FOLDERS),
+    "a batch": (lambda _entry, batch: batch, WRONG_FOR_FILES),
+    "left behind": (lambda _entry, batch: batch.with_name(".x.tmp"), WRONG_FOR_FILES),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("place", "kind"), [(place, kind) for place, (_, kinds) in PLACES.items() for kind in kinds]
+)
+def test_what_is_misplaced_among_kept_samples_is_put_right(
+    data, tmp_path, monkeypatch, caplog, place, kind
+):
+    monkeypatch.setattr(sample_cache, "ABANDONED_S", -1.0)
+    root, outside = tmp_path / "samples", outside_folder(tmp_path)
+    before, first = listed(outside), bits(run(data, root))
+    files_before = contents(root)
+    entry = root / entry_name(data, KEEPING)
+    put(kind, PLACES[place][0](entry, min(entry.glob("*/*.samples"))), outside, monkeypatch)
+
+    assert bits(run(data, root)) == first
+
+    assert listed(outside) == before
+    assert contents(root) == files_before
+    assert "not all kept" not in caplog.text
+    assert not os.path.lexists(PLACES["left behind"][0](entry, min(entry.glob("*/*.samples"))))
 
 
 def test_a_folder_that_cannot_be_made_ends_the_keeping_and_not_the_training(data, tmp_path, caplog):
