@@ -21,6 +21,8 @@ from perdure_embedded.server import EmbeddedServer
 from perdure_gateway.settings import DEFAULT_PORT
 
 INTERRUPTED: Final = 130
+# Of the services that have a cache when they are processes of their own.
+CACHE_BYTES_VARIABLE: Final = "PERDURE_CACHE_MAX_BYTES"
 
 
 def up(
@@ -34,6 +36,17 @@ def up(
     port: Annotated[
         int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=MAX_PORT)
     ] = DEFAULT_PORT,
+    cache_max_bytes: Annotated[
+        int | None,
+        typer.Option(
+            help="What the data sets laid out for training may take up. Default: "
+            f"{CACHE_BYTES_VARIABLE}, or 40 % of the disk",
+            envvar=CACHE_BYTES_VARIABLE,
+            show_envvar=False,
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Start the server: all services in one process. Ctrl-C stops it."""
     folder = DataFolder.chosen(data_dir)
@@ -42,7 +55,7 @@ def up(
         log_to_file(folder.server_log)
         # No attempt runs yet: what lies here is left over from a server that was killed.
         shutil.rmtree(folder.work, ignore_errors=True)
-        server = EmbeddedServer(folder, host=host, port=port)
+        server = EmbeddedServer(folder, host=host, port=port, cache_max_bytes=cache_max_bytes)
         asyncio.run(_serve(server, folder, console, named=data_dir is not None))
 
 

@@ -68,8 +68,12 @@ class Ports:
 class EmbeddedServer:
     """All services in this process. The caller holds the data folder."""
 
-    def __init__(self, folder: DataFolder, *, host: str, port: int) -> None:
+    def __init__(
+        self, folder: DataFolder, *, host: str, port: int, cache_max_bytes: int | None = None
+    ) -> None:
+        """`cache_max_bytes` is what the cache of data sets may take up; None: part of the disk."""
         self._folder = folder
+        self._cache_max_bytes = cache_max_bytes
         self._host = host
         self._port = port
         self._clock = SystemClock()
@@ -144,11 +148,12 @@ class EmbeddedServer:
         }
 
     def _workers(self, ports: Ports) -> dict[Stage, Worker]:
-        cache = self._folder.cache
+        cache, max_bytes = self._folder.cache, self._cache_max_bytes
+        training = Training(ports.store, cache, cache_max_bytes=max_bytes)
         crafts = {
             Stage.PREPARE: preparing(ports.store_url),
-            Stage.TRAIN: Training(ports.store, cache).craft(),
-            Stage.PUBLISH: publishing(ports.store_url, cache),
+            Stage.TRAIN: training.craft(),
+            Stage.PUBLISH: publishing(ports.store_url, cache, cache_max_bytes=max_bytes),
         }
         return {stage: self._worker(stage, craft, ports) for stage, craft in crafts.items()}
 
