@@ -86,6 +86,7 @@ PROBLEMS: Final = {
     "split.group-divided": "images of one group are in train and in val",
     "split.leakage": "an image is both in train and in val",
     "split.near-duplicate": "images of train and of val look alike",
+    "split.only-val": "all images are to validate on, none to train on",
     "split.too-few-images": "there are too few images to train and to validate on",
     "text.encoding": "a text file is not UTF-8",
     "voc.box": "an object has not one box of four corners",

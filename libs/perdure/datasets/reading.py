@@ -1,10 +1,11 @@
 """Reading a data set's labels: in which format they are, and the reader for it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from perdure.datasets.annotation import Annotations
-from perdure.datasets.findings import Findings
+from perdure.datasets.findings import Findings, Severity
 from perdure.datasets.formats.coco import read_coco
 from perdure.datasets.formats.csv_table import read_csv
 from perdure.datasets.formats.cvat import read_cvat
@@ -34,7 +35,28 @@ _LOOKED_INTO: Final = 20
 def read_annotations(tree: Tree, rules: ImportRules, findings: Findings) -> Annotations:
     """Read the labels in `tree`, in the format that `rules` name or that their content shows."""
     chosen = rules.format or _recognised(tree, findings)
-    return READERS[chosen](tree, rules, findings) if chosen else Annotations("unknown", (), ())
+    if chosen is None:
+        return Annotations("unknown", (), ())
+    annotations = READERS[chosen](tree, rules, findings)
+    # After an error it is refused anyway, and what is missing may be what could not be read.
+    sound = findings.number_of(Severity.ERROR) == 0
+    if sound and {image.split for image in annotations.images} == {"val"}:
+        return _without_splits(annotations, findings)
+    return annotations
+
+
+def _without_splits(annotations: Annotations, findings: Findings) -> Annotations:
+    """One split is none: with nothing to train on, the images are parted anew."""
+    findings.warning(
+        "split.only-val",
+        "",
+        f"{len(annotations.images)} images",
+        "beside images to validate on there must be others to train on",
+        "they were taken as images of no split, and Perdure makes one; add the others if any are "
+        "missing",
+    )
+    images = tuple(replace(image, split=None) for image in annotations.images)
+    return replace(annotations, images=images)
 
 
 def _recognised(tree: Tree, findings: Findings) -> FormatName | None:

@@ -1,5 +1,6 @@
 """Round trips: what is exported and imported again is the same data set."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from perdure.artifacts.hashing import digest_bytes
 from perdure.datasets.annotation import Box
 from perdure.datasets.check import check
 from perdure.datasets.export import EXPORT_FORMATS, export
+from perdure.datasets.findings import Severity
 from perdure.datasets.manifest import Manifest, ManifestImage, manifest_of
 from perdure.datasets.rules import ImportRules
 from perdure.errors import Conflict, InvalidInput
@@ -194,6 +196,29 @@ def of(*paths: str) -> Manifest:
 
 def pictures_of(manifest: Manifest) -> dict[str, bytes]:
     return {image.digest: picture(number) for number, image in enumerate(manifest.images)}
+
+
+@pytest.mark.parametrize("format_", EXPORT_FORMATS)
+def test_a_set_of_validation_images_alone_is_told_and_comes_back(tmp_path, format_):
+    files: dict[str, str | bytes] = {f"images/{number}.jpg": picture(number) for number in range(3)}
+    images = [{"id": n, "file_name": f"{n}.jpg", "width": 32, "height": 24} for n in range(3)]
+    boxes = [{"id": n, "image_id": n, "category_id": 0, "bbox": [1, 2, 9, 9]} for n in range(3)]
+    categories = [{"id": 0, "name": "bird"}]
+    value = {"images": images, "annotations": boxes, "categories": categories}
+    files["annotations/instances_val2017.json"] = json.dumps(value)
+
+    first = check(write_files(tmp_path / "set", files))
+
+    told = [(found.code, found.severity, found.value) for found in first.findings]
+    assert told == [("split.only-val", "warning", "3 images")]
+    assert first.manifest is not None
+    assert {image.split for image in first.manifest.images} == {None}
+    pictures = {
+        image.digest: first.files[image.path].read_bytes() for image in first.manifest.images
+    }
+    again = check(exported(first.manifest, pictures, format_, tmp_path / "out"))
+    assert again.manifest == first.manifest
+    assert again.findings.codes(Severity.WARNING) == {}
 
 
 @pytest.mark.parametrize("path", ["../x.jpg", "/x.jpg", "a/../../x.jpg", "a\0.jpg"])
