@@ -28,6 +28,7 @@ from perdure_gateway.settings import GatewaySettings
 
 VERSION = "ab" * 32
 SPLIT = "cd" * 32
+WEIGHTS = "77" * 32
 NOW = "2026-01-02T03:04:05.000000+00:00"
 
 
@@ -202,7 +203,9 @@ def published(fence: int, model_id: str) -> events_pb2.AttemptSucceeded:
 
 def trained(fence: int) -> events_pb2.AttemptSucceeded:
     blob = events_pb2.Blob(key="checkpoints/x/y.pt", digest="aa" * 32, size_bytes=1)
-    result = events_pb2.TrainedModel(best_checkpoint=blob, best_epoch=2, epochs=2, map50=0.5)
+    result = events_pb2.TrainedModel(
+        best_checkpoint=blob, best_epoch=2, epochs=2, map50=0.5, weights_digest=WEIGHTS
+    )
     return events_pb2.AttemptSucceeded(fence=fence, trained=result)
 
 

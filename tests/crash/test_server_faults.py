@@ -81,6 +81,16 @@ def test_a_killed_training_and_a_killed_server_cost_nothing(
     assert model.status == "registered"
     assert_proven(servers[-1], task)
 
+    again = submitted(servers[-1], birds)
+    again = until(servers[-1], again, lambda t: t.status == "succeeded", TRAIN_S)
+    assert [a["outcome"] for a in again.json["attempts"]] == ["succeeded"] * 3
+    digests = {t.json["trained"]["weights_digest"] for t in (task, again)}
+    for each in (task, again):
+        card = servers[-1].client.model_card(each.model_id)
+        digests.add(card["checkpoint"]["weights_digest"])
+    assert len(digests) == 1
+    assert len(digests.pop()) == 64
+
 
 def test_a_killed_postgres_is_started_again_and_the_server_still_stops_in_time(
     birds: Path, tmp_path: Path, servers: list[Server]

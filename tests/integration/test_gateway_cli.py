@@ -17,6 +17,7 @@ from perdure.datasets.check import check
 from tests.builders.command_line import yolo_folder
 from tests.builders.gateway import (
     VERSION,
+    WEIGHTS,
     ServerThread,
     assigned,
     dataset_imported,
@@ -279,6 +280,16 @@ def test_who_pushes_is_told_when_something_else_was_imported(perdure, server, tm
     assert (ran.code, ran.json["version"]) == (0, version)
     told = f"not the version {checked.version[:12]} that was checked here" in ran.err
     assert told is changed
+
+
+def test_a_task_shows_the_digest_of_the_weights_that_it_came_to(perdure, server):
+    task = submit(perdure, server)
+    assert perdure("task", "show", task["id"], "--json").json["trained"] is None
+    for events in succeed():
+        server.run(server.world.append(f"task-{task['id']}", *events))
+    until(lambda: perdure("task", "show", task["id"], "--json").json["status"] == "succeeded")
+    shown = [line.split() for line in perdure("task", "show", task["id"]).out.splitlines()]
+    assert ["weights", WEIGHTS] in shown
 
 
 def test_data_sets_are_shown_by_the_beginning_of_their_version(perdure, server):

@@ -16,6 +16,7 @@ from perdure.contracts.v1 import work_pb2
 from perdure.datasets.snapshot import load_split
 from perdure.detection.onnx_session import OnnxDetector
 from perdure.detection.pipeline import decode, preprocess
+from perdure.training.checkpoint import load_detector, weights_digest
 from perdure_embedded.birds import CLASSES
 from tests.builders.publishing import (
     CONFIG,
@@ -98,7 +99,14 @@ def test_the_card_says_where_the_model_comes_from_and_how_good_it_is(published, 
     assert card["dataset"]["train_images"] + card["dataset"]["val_images"] == 20
     assert card["config_hash"] == CONFIG.hash
     assert card["config"]["imgsz"] == 64
-    assert card["checkpoint"] == {"digest": world.job["checkpoint"]["digest"], "epoch": 1}
+    checkpoint = world.job["checkpoint"]
+    weights = world.root / "weights.pt"
+    world.store.get_file(checkpoint["key"], weights)
+    assert card["checkpoint"] == {
+        "digest": checkpoint["digest"],
+        "epoch": 1,
+        "weights_digest": weights_digest(load_detector(weights).state_dict()),
+    }
     assert set(card["metrics"]["by_class"]) == set(CLASSES)
     assert card["metrics"]["map50"] == published.lines[-1]["result"]["published"]["map50"]
     assert card["versions"]["torch"].startswith("2.14")

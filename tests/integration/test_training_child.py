@@ -160,6 +160,7 @@ def test_an_attempt_reports_its_start_its_epochs_its_checkpoints_and_its_result(
     assert Path(result["best_path"]).stat().st_size == result["best_size_bytes"]
     detector = load_detector(Path(result["best_path"]))
     assert list(detector.names.values()) == ["heron", "kingfisher"]
+    assert result["weights_digest"] == weights_digest(detector.state_dict())
 
 
 def log_of(finished: Attempt) -> list[str]:

@@ -106,7 +106,10 @@ def digests(folder: Path) -> dict[str, str]:
 def test_a_stopped_and_resumed_training_gives_the_same_bits(birds, undisturbed, stops, tmp_path):
     result = run(birds, CONFIG, tmp_path, stops=stops)
     assert digests(tmp_path) == digests(undisturbed.best.path.parent)
-    assert result.map50_95 == undisturbed.map50_95
+    assert (result.map50_95, result.weights_digest) == (
+        undisturbed.map50_95,
+        undisturbed.weights_digest,
+    )
 
 
 def test_the_report_of_an_interrupted_epoch_is_that_of_a_whole_one(
@@ -136,14 +139,16 @@ def test_loader_processes_do_not_change_the_bits(birds, undisturbed, tmp_path):
 
 
 def test_another_seed_gives_other_bits(birds, undisturbed, tmp_path):
-    run(birds, CONFIG.model_copy(update={"seed": 6}), tmp_path)
+    result = run(birds, CONFIG.model_copy(update={"seed": 6}), tmp_path)
     assert digests(tmp_path) != digests(undisturbed.best.path.parent)
+    assert result.weights_digest != undisturbed.weights_digest
 
 
 def test_the_best_weights_are_those_of_the_best_epoch(undisturbed):
     end = read_checkpoint(local_checkpoints(undisturbed.best.path.parent)[-1])
     detector = load_detector(undisturbed.best.path)
     assert weights_digest(detector.state_dict()) == weights_digest(end.best.ema)
+    assert undisturbed.weights_digest == weights_digest(end.best.ema)
     assert undisturbed.best_epoch == end.best.epoch
 
 

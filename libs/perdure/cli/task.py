@@ -105,6 +105,7 @@ def task_fields(task: Task) -> dict[str, Any]:
         "model": task.model_id,
         "mAP50": number(form["map50"]),
         "mAP50-95": number(form["map50_95"]),
+        "weights": (form["trained"] or {}).get("weights_digest", ""),
         "retry": f"{retry['number']} at {retry['not_before']}" if retry else "",
         "failure": f"{failure['failure']}: {failure['detail']}" if failure else "",
         "advice": failure["advice"] if failure else "",

@@ -107,6 +107,7 @@ class Trained:
     epochs: int
     map50: float
     map50_95: float
+    weights_digest: str  # "" in logs from before it was recorded
 
 
 @dataclass(frozen=True)

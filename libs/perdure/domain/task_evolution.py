@@ -218,4 +218,5 @@ def _trained(data: events_pb2.TrainedModel) -> Trained:
         epochs=data.epochs,
         map50=data.map50,
         map50_95=data.map50_95,
+        weights_digest=data.weights_digest,
     )

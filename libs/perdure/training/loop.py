@@ -15,7 +15,14 @@ from perdure.datasets.cache import LocalDataset
 from perdure.errors import AttemptError
 from perdure.training import journal
 from perdure.training.accounting import SampleCount
-from perdure.training.checkpoint import Best, Snapshot, StoredFile, export_best, write_checkpoint
+from perdure.training.checkpoint import (
+    Best,
+    Snapshot,
+    StoredFile,
+    export_best,
+    weights_digest,
+    write_checkpoint,
+)
 from perdure.training.config import TrainConfig
 from perdure.training.dataset import Batch, training_batches
 from perdure.training.model import device_of, trainable_model, use_threads
@@ -35,9 +42,13 @@ LOSS_NAMES: Final = ("box_loss", "cls_loss", "dfl_loss")
 
 @dataclass(frozen=True)
 class TrainResult:
-    """A finished training: the best epoch's weights, and what they reach on the validation set."""
+    """A finished training: the best epoch's weights, and what they reach on the validation set.
+
+    `weights_digest` is that of these weights: trainings that came to the same bits have the same.
+    """
 
     best: StoredFile
+    weights_digest: str
     best_epoch: int
     epochs: int
     map50: float
@@ -358,6 +369,7 @@ class Training:
         journal.ended(self._epoch, best)
         return TrainResult(
             best=export_best(self._snapshot(), self._folder),
+            weights_digest=weights_digest(best.ema),
             best_epoch=best.epoch,
             epochs=self._epoch,
             map50=best.map50,

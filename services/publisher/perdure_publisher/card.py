@@ -30,13 +30,16 @@ def model_card(
     job: PublishJob,
     config: TrainConfig,
     dataset: LocalDataset,
+    weights: str,
     deployment: Deployment,
     parity: Parity,
     score: Score,
     files: Sequence[StoredObject],
     created: str,
 ) -> dict[str, Any]:
-    """Put the card together. `files` are the model's other files, `created` is RFC 3339, UTC."""
+    """Put the card together. `weights` is the digest of the weights that were exported, `files` are
+    the model's other files, `created` is RFC 3339, UTC.
+    """
     return {
         "format": FORMAT,
         "model_id": job.model_id,
@@ -52,7 +55,11 @@ def model_card(
         },
         "config": config.model_dump(mode="json"),
         "config_hash": job.config_hash,
-        "checkpoint": {"digest": job.checkpoint.digest, "epoch": job.best_epoch},
+        "checkpoint": {
+            "digest": job.checkpoint.digest,
+            "epoch": job.best_epoch,
+            "weights_digest": weights,
+        },
         "gate": job.gate.model_dump(),
         "metrics": metrics(score, deployment),
         "parity": {

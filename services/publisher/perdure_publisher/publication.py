@@ -17,7 +17,7 @@ from perdure.detection.metrics import Score
 from perdure.detection.onnx_session import OnnxDetector
 from perdure.domain.failures import Failure
 from perdure.errors import AttemptError, DamagedObject, InvalidModel, NotFound, StoreUnavailable
-from perdure.training.checkpoint import load_detector
+from perdure.training.checkpoint import load_detector, weights_digest
 from perdure.training.config import TrainConfig
 from perdure_publisher.card import model_card
 from perdure_publisher.evaluating import evaluate
@@ -61,6 +61,7 @@ class Publication:
         self.channel.facts({"model_id": self.job.model_id})
         config = self.job.config()
         dataset, model = self._download()
+        weights = weights_digest(model.state_dict())
         deployment, onnx = self._export(model, config, dataset)
         detector = self._open()
         parity = self._verify(model, detector, dataset)
@@ -71,6 +72,7 @@ class Publication:
             job=self.job,
             config=config,
             dataset=dataset,
+            weights=weights,
             deployment=deployment,
             parity=parity,
             score=score,

@@ -85,6 +85,7 @@ def _train(job: dict[str, Any], channel: Channel) -> Mapping[str, Any]:
         "best_digest": result.best.digest,
         "best_size_bytes": result.best.size_bytes,
         "best_epoch": result.best_epoch,
+        "weights_digest": result.weights_digest,
         "epochs": result.epochs,
         "map50": result.map50,
         "map50_95": result.map50_95,

@@ -118,6 +118,7 @@ class Training:
         trained = events_pb2.TrainedModel(
             best_checkpoint=_blob(stored),
             best_epoch=result["best_epoch"],
+            weights_digest=result["weights_digest"],
             epochs=result["epochs"],
             map50=result["map50"],
             map50_95=result["map50_95"],

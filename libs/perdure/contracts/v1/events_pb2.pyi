@@ -149,18 +149,20 @@ class PreparedData(_message.Message):
     def __init__(self, dataset_version: _Optional[str] = ..., split_id: _Optional[str] = ...) -> None: ...
 
 class TrainedModel(_message.Message):
-    __slots__ = ("best_checkpoint", "best_epoch", "epochs", "map50", "map50_95")
+    __slots__ = ("best_checkpoint", "best_epoch", "epochs", "map50", "map50_95", "weights_digest")
     BEST_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     BEST_EPOCH_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     MAP50_FIELD_NUMBER: _ClassVar[int]
     MAP50_95_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     best_checkpoint: Blob
     best_epoch: int
     epochs: int
     map50: float
     map50_95: float
-    def __init__(self, best_checkpoint: _Optional[_Union[Blob, _Mapping]] = ..., best_epoch: _Optional[int] = ..., epochs: _Optional[int] = ..., map50: _Optional[float] = ..., map50_95: _Optional[float] = ...) -> None: ...
+    weights_digest: str
+    def __init__(self, best_checkpoint: _Optional[_Union[Blob, _Mapping]] = ..., best_epoch: _Optional[int] = ..., epochs: _Optional[int] = ..., map50: _Optional[float] = ..., map50_95: _Optional[float] = ..., weights_digest: _Optional[str] = ...) -> None: ...
 
 class PublishedModel(_message.Message):
     __slots__ = ("model_id", "map50", "map50_95")
