@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from perdure.cli.dataset_sources import is_version, manifest_of_path
-from perdure.cli.output import SHORT_ID, AsJson, print_json, say
+from perdure.cli.output import SHORT_ID, AsJson, given_source, print_json, say
 from perdure.cli.server import connect
 from perdure.datasets.difference import Difference, difference
 from perdure.datasets.manifest import Manifest
@@ -40,7 +40,7 @@ def diff(
 
 def _manifest(source: str, *, as_json: bool) -> Manifest:
     """That of a version of the server, or of a data set on this machine, which is checked."""
-    path = Path(source)
+    path = Path(given_source(source))
     if path.exists():
         return manifest_of_path(path, "compared", as_json=as_json)[0]
     is_version(source)

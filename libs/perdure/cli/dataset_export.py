@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from perdure.cli.dataset_sources import is_version, manifest_of_path
-from perdure.cli.output import AsJson, print_json, say, steps_bar
+from perdure.cli.output import AsJson, given_source, print_json, say, steps_bar
 from perdure.cli.server import connect
 from perdure.datasets.export import ExportFormat, Fetch, export
 from perdure.datasets.manifest import Manifest, ManifestImage
@@ -39,7 +39,7 @@ def export_dataset(
 @contextmanager
 def _opened(source: str, *, as_json: bool) -> Iterator[tuple[Manifest, Fetch]]:
     """The manifest, and what gives the bytes of its images."""
-    path = Path(source)
+    path = Path(given_source(source))
     if path.is_dir():
         manifest, files = manifest_of_path(path, "exported", as_json=as_json)
 

@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 
 import typer
 
-from perdure.cli.output import complain_line, print_json_text, say, steps_bar
+from perdure.cli.output import complain_line, given_source, print_json_text, say, steps_bar
 from perdure.datasets.check import DEFAULT_RULES, CheckResult, opened_and_checked, rejected_archive
 from perdure.datasets.report import (
     count_findings,
@@ -32,7 +32,7 @@ def at_hand(source: str, *, as_json: bool) -> Iterator[Path]:
     with ExitStack() as stack:
         try:
             with steps_bar() as on_step:
-                path = stack.enter_context(opened(source, progress=on_step))
+                path = stack.enter_context(opened(given_source(source), progress=on_step))
         except UnsafeArchive as error:
             rule = "a key must be the name of a file, and of no other one"
             result = rejected_archive(source, error, format_="s3", rule=rule)

@@ -130,6 +130,13 @@ def given_name(name: str | None) -> str | None:
     return name
 
 
+def given_source(source: str) -> str:
+    """What names a data set. Raises InvalidInput when it is empty: the folder at hand is `.`."""
+    if not source.strip():
+        raise InvalidInput("the name of the data is empty: is a variable of the shell not set?")
+    return source
+
+
 def number(value: float | None, digits: int = 3) -> str:
     """A measure for people; empty when there is none."""
     return "" if value is None else f"{value:.{digits}f}"

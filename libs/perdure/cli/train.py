@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from perdure.cli.findings import checked, refuse
-from perdure.cli.output import AsJson, bytes_bar, given_name, print_json, say
+from perdure.cli.output import AsJson, bytes_bar, given_name, given_source, print_json, say
 from perdure.cli.server import connect
 from perdure.cli.settings import default_of, print_settings
 from perdure.cli.watching import conclude, follow
@@ -130,10 +130,7 @@ def _one_of(argument: str | None, option: str | None) -> str:
             "name the data once: perdure train DATA, where DATA is a folder, a zip archive, or a "
             "data set version"
         )
-    data = argument if argument is not None else str(option)
-    if not data.strip():
-        raise InvalidInput("the name of the data is empty: is a variable of the shell not set?")
-    return data
+    return given_source(argument if argument is not None else str(option))
 
 
 def read_config(options: Config, settings: list[str]) -> Config:

@@ -21,6 +21,10 @@ def check_splits(
                 "replace the images that were skipped",
                 problem="of train or of val no image can be decoded",
             )
+        elif named and not manifest.images and not findings.number_of(Severity.ERROR):
+            rule = "one image must train and another one validate"
+            advice = "replace the images that were skipped"
+            findings.error("split.too-few-images", "", "0 images", rule, advice)
         elif len(distinct_contents(manifest)) == 1:
             rule = "one image must train and another one validate"
             findings.error("split.too-few-images", "", "1 image", rule, "add different images")

@@ -30,7 +30,8 @@ _CSV_ROW: Final = re.compile(rb"""[^,;\t]+\.\w{3,4}"?([,;\t])(\1{4}|([+-]?\d+([.
 def format_of(path: Path) -> FormatName | None:
     """The format of a label file, or None for another file or one that cannot be read."""
     recognise = _RECOGNISERS.get(posixpath.splitext(path.name)[1].lower())
-    return recognise(_ends(path)) if recognise else None
+    # Of UTF-16 every other byte is 0 in what is looked for.
+    return recognise(_ends(path).replace(b"\0", b"")) if recognise else None
 
 
 def _ends(path: Path) -> bytes:
@@ -46,7 +47,6 @@ def _ends(path: Path) -> bytes:
 
 
 def _recognise_xml(data: bytes) -> FormatName | None:
-    data = data.replace(b"\0", b"")  # of UTF-16 every other byte is 0 in what is looked for
     if _CVAT.search(data):
         return "cvat"
     return "voc" if _VOC.search(data) else None
@@ -61,8 +61,8 @@ def _recognise_json(data: bytes) -> FormatName | None:
 
 
 def _recognise_csv(data: bytes) -> FormatName | None:
-    # Of UTF-16 every other byte is 0 in what is looked for. Excel may put a line before the header.
-    plain = data[:_END_BYTES].replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe").splitlines()
+    # Excel may put a line before the header.
+    plain = data[:_END_BYTES].lstrip(b"\xef\xbb\xbf\xff\xfe").splitlines()
     first = [line for line in plain if line.strip()][:2]
     known = any(_CSV_COLUMNS.search(line) or _CSV_ROW.match(line) for line in first)
     return "csv" if known else None

@@ -254,6 +254,25 @@ def test_the_help_of_added_commands_looks_like_that_of_the_others(perdure):
     assert "\u256d" not in shown  # no frames
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("dataset", "check", ""),
+        ("dataset", "push", " ", "--name", "birds"),
+        ("dataset", "probe", ""),
+        ("dataset", "diff", "", "."),
+        ("dataset", "diff", ".", ""),
+        ("dataset", "export", "", "--format", "coco", "--out", "x"),
+        ("train", ""),
+    ],
+)
+def test_an_empty_source_is_not_the_folder_at_hand(perdure, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(yolo_folder(tmp_path / "birds"))
+    ran = perdure(*command)
+    assert (ran.code, ran.out) == (2, "")
+    assert "the name of the data is empty" in ran.err
+
+
 def test_a_path_that_cannot_be_used_is_told_in_one_line(perdure):
     name = "a" * 300
     ran = perdure("dataset", "check", name)

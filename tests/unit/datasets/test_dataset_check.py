@@ -4,6 +4,7 @@ import pytest
 from PIL import Image
 
 from perdure.datasets.check import check
+from perdure.datasets.rules import ImportRules
 from perdure.errors import InvalidInput, NotFound
 from tests.builders.datasets import ROW, encoded, picture, write_files, write_zip, yolo_files
 
@@ -193,6 +194,14 @@ def test_a_single_content_cannot_be_trained_and_validated_on(tmp_path):
     twins = yolo_files(2) | {"images/1.jpg": picture(0)}
     result = check(write_files(tmp_path / "set", twins))
     assert found(result) == [("split.too-few-images", "error", "")]
+
+
+def test_a_set_of_which_every_image_is_skipped_is_refused(tmp_path):
+    files = yolo_files(3) | {f"images/{number}.jpg": b"no image" for number in range(3)}
+    result = check(write_files(tmp_path / "set", files), ImportRules(max_skipped=1.0))
+    assert found(result)[0] == ("split.too-few-images", "error", "")
+    assert [severity for _, severity, _ in found(result)[1:]] == ["warning"] * 3
+    assert result.manifest is None
 
 
 def test_an_unsafe_archive_is_a_finding(tmp_path):

@@ -52,6 +52,20 @@ def read_folder(folder: Path) -> tuple[Annotations, list[Finding]]:
     return annotations, list(findings)
 
 
+def test_half_a_surrogate_pair_is_no_class_and_can_be_written(tmp_path):
+    files = {f"{name}.jpg": picture(number) for number, name in enumerate("ab")}
+    result = check(
+        write_files(
+            tmp_path / "set",
+            files | {"a.json": labels(shape("rectangle", [1, 2], [9, 9], label="\ud800"))},
+        )
+    )
+    assert [found.code for found in result.findings if found.severity == "error"] == [
+        "classes.names"
+    ]
+    json.loads("".join(result.json_text()).encode())
+
+
 def corners(annotations: Annotations) -> list[tuple[float, float, float, float]]:
     return [box[1:5] for image in annotations.images for box in image.pixels.corners]
 

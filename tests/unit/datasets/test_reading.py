@@ -55,6 +55,22 @@ def test_a_label_file_is_recognised_by_its_content(tmp_path, name, content, form
     assert format_of(write_files(tmp_path, {name: content}) / name) == format_
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    ("name", "content", "format_"),
+    [
+        ("a.xml", VOC, "voc"),
+        ("a.json", json.dumps(COCO), "coco"),
+        ("a.json", json.dumps(LABELME), "labelme"),
+        ("a.json", json.dumps(LABEL_STUDIO), "label-studio"),
+        ("b.csv", "filename,width,height,class,xmin,ymin,xmax,ymax\na.jpg,1,1,b,0,0,1,1\n", "csv"),
+    ],
+)
+def test_a_label_file_is_recognised_in_any_encoding(tmp_path, name, content, format_, encoding):
+    data = content.encode(encoding)
+    assert format_of(write_files(tmp_path, {name: data}) / name) == format_
+
+
 def test_labels_in_two_formats_are_refused_until_one_is_chosen(tmp_path):
     files = PICTURES | {"a.xml": VOC, "b.json": json.dumps(COCO)}
     [found] = findings(write_files(tmp_path / "set", files))

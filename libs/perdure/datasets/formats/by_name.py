@@ -120,7 +120,7 @@ class LabelsByName:
             box.class_index for image in images if image.pixels for box in image.pixels.corners
         }
         check_use(classes, used, declared_in, "see that the label files have boxes", self._findings)
-        return Annotations(format_, classes, images, left_out)
+        return Annotations(format_, tuple(map(_writable, classes)), images, left_out)
 
     def _images(
         self, index: dict[str, int], listed_only: bool
@@ -187,6 +187,11 @@ class LabelsByName:
             for box in labels.boxes:
                 uses.setdefault(box.class_name, (labels.file, box))
         return uses
+
+
+def _writable(name: str) -> str:
+    """A name as UTF-8 can hold it: JSON allows half a surrogate pair, which is refused by then."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def name_fault(name: str) -> Fault | None:
